@@ -129,7 +129,7 @@ def check_hooks_change_none_of_their_arguments(cls: type[Method], options: dict[
     """Pure hooks: the state before a round is the same after it, and running the round again gives the same."""
     engine = _engine(cls(**options), loss)
     before = _run_rounds(engine, 2)
-    copy = _copied(before)
+    copy = _copy(before)
     after, record = engine.step(before)
     _assert_same(before, copy, "the state before the round was changed")
     if not engine.store.keeps_anything:
@@ -236,7 +236,7 @@ def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], loss: Lo
     """Two rounds, a copy of all state into a new engine, two more rounds: the same bits as four in a row."""
     whole = _run_rounds(_engine(cls(**options), loss), 4)
     first, second = _engine(cls(**options), loss), _engine(cls(**options), loss)
-    middle = _copied(_run_rounds(first, 2))
+    middle = _copy(_run_rounds(first, 2))
     visited = first.store.visited()
     if len(visited):
         second.store.write(visited, first.store.read(visited, torch.device("cpu")))
@@ -366,7 +366,7 @@ def _run_rounds(engine: Rounds, rounds: int) -> ServerState:
     return state
 
 
-def _copied(state: ServerState) -> ServerState:
+def _copy(state: ServerState) -> ServerState:
     return replace(state, x=state.x.clone(), method={key: value.clone() for key, value in state.method.items()})
 
 

@@ -106,4 +106,4 @@ def test_a_model_that_is_not_a_number_anywhere_fails(monkeypatch: pytest.MonkeyP
     for spoilt in reference:
         model = {**reference, spoilt: np.array([0.0, np.nan])}
         monkeypatch.setattr(backends, "_run_in_child", lambda _, model=model: model)
-        assert backends._tried("cpu", backends.Trial("sequential", "cpu"), reference).status == "FAIL", spoilt
+        assert backends._try_run("cpu", backends.Trial("sequential", "cpu"), reference).status == "FAIL", spoilt

@@ -18,7 +18,7 @@ from fedwcm.engine.uploads import UploadRows
 from fedwcm.experiment.components import Components
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.distillation import Distillation
-from fedwcm.methods.clip2fl import CLIP2FL, rotated
+from fedwcm.methods.clip2fl import CLIP2FL, rotate
 from fedwcm.methods.creff import CReFF, class_gradients
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import head_of
@@ -174,7 +174,7 @@ def test_matching_lowers_the_distance_of_gradients(bias: int) -> None:
     method = CReFF(match_steps=100)
     state, agg = matching_problem(bias)
     before = float(method.feature_loss(state["features"], state, agg))
-    after = float(method.feature_loss(method.matched(state, agg), state, agg))
+    after = float(method.feature_loss(method.match_features(state, agg), state, agg))
     assert 0 <= after < 0.5 * before
 
 
@@ -193,7 +193,7 @@ def test_scale_of_the_gradients_does_not_matter() -> None:
 
 def test_class_that_nobody_has_keeps_its_features() -> None:
     state, agg = matching_problem()
-    features = CReFF(match_steps=5).matched(state, agg)
+    features = CReFF(match_steps=5).match_features(state, agg)
     assert torch.equal(features[0], state["features"][0])
     assert not torch.equal(features[1], state["features"][1])
 
@@ -205,7 +205,7 @@ def test_class_that_nobody_has_keeps_its_features() -> None:
 def test_retrained_head_classifies_separable_features(bias: int) -> None:
     centres = 3.0 * torch.eye(CLASSES, HIDDEN, dtype=torch.float64)
     seen, unseen = (centres[:, None] + 0.5 * numbers(CLASSES, 100, HIDDEN, seed=seed) for seed in (0, 1))
-    head = CReFF(retrain_epochs=30).retrained(seen, HIDDEN + bias, generator())
+    head = CReFF(retrain_epochs=30).retrain_head(seen, HIDDEN + bias, generator())
     assert head.shape == (CLASSES, HIDDEN + bias)
     logits = unseen @ head[:, :HIDDEN].T + (head[:, HIDDEN] if bias else 0.0)
     assert (logits.argmax(dim=-1) == torch.arange(CLASSES)[:, None]).all()
@@ -213,7 +213,9 @@ def test_retrained_head_classifies_separable_features(bias: int) -> None:
 
 def test_retraining_is_sgd_on_cross_entropy_from_a_fresh_linear_layer() -> None:
     features, batch, lr = numbers(CLASSES, 9, HIDDEN), 8, 0.1
-    ours = CReFF(retrain_epochs=3, retrain_batch=batch, retrain_lr=lr).retrained(features, HIDDEN + 1, generator())
+    ours = CReFF(retrain_epochs=3, retrain_batch=batch, retrain_lr=lr).retrain_head(
+        features, HIDDEN + 1, generator()
+    )
     rng = generator()
     start = torch.rand(CLASSES, HIDDEN + 1, generator=rng, dtype=torch.float64)
     head = ((2 * start - 1) / math.sqrt(HIDDEN)).requires_grad_()
@@ -295,14 +297,14 @@ def test_bytes_of_gradients_and_head_are_counted(data: Clusters) -> None:
 
 def test_embeddings_of_the_right_length_stay_as_they_are() -> None:
     embeddings = numbers(CLASSES, HIDDEN)
-    assert rotated(embeddings, HIDDEN, generator()) is embeddings
+    assert rotate(embeddings, HIDDEN, generator()) is embeddings
 
 
 @pytest.mark.parametrize("length", [2, 5, 512])
 @pytest.mark.parametrize("d", [3, 64, 600])
 def test_turned_embeddings_keep_their_products(length: int, d: int) -> None:
     embeddings = numbers(CLASSES, length)
-    ours = rotated(embeddings, d, generator())
+    ours = rotate(embeddings, d, generator())
     assert ours.shape == (CLASSES, d)
     torch.testing.assert_close(ours @ ours.T, embeddings @ embeddings.T)
 
@@ -310,7 +312,7 @@ def test_turned_embeddings_keep_their_products(length: int, d: int) -> None:
 def test_fewer_features_than_classes_keep_the_best_part_of_the_products() -> None:
     embeddings = normalize(numbers(8, 20), dim=-1)
     products = embeddings @ embeddings.T
-    ours = rotated(embeddings, 4, generator())
+    ours = rotate(embeddings, 4, generator())
     error = torch.linalg.matrix_norm(ours @ ours.T - products)
     assert error**2 == pytest.approx(float((torch.linalg.eigvalsh(products)[:4] ** 2).sum()))
 
@@ -330,7 +332,7 @@ def test_contrast_draws_features_towards_their_class() -> None:
     classes = torch.arange(CLASSES)[:, None]
 
     def own_share(contrast: float) -> float:
-        features = CLIP2FL(contrast=contrast, match_steps=50).matched(state, agg)
+        features = CLIP2FL(contrast=contrast, match_steps=50).match_features(state, agg)
         return float((features @ state["embeddings"].T).argmax(dim=-1).eq(classes).double().mean())
 
     shares = [own_share(contrast) for contrast in (1e-9, 1.0, 100.0)]

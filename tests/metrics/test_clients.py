@@ -9,7 +9,7 @@ import pytest
 import fedwcm
 from fedwcm.engine.evaluate import Evaluation
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.metrics.clients import ByOwnClasses, OnOwnSamples, named, spread_over_clients
+from fedwcm.metrics.clients import ByOwnClasses, OnOwnSamples, name_accuracies, spread_over_clients
 from fedwcm.reports.content import report_content
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.table import rows_of
@@ -30,7 +30,7 @@ TESTED = evaluation(TRUE >= 0)
 def test_own_samples_are_counted_for_their_owner() -> None:
     measure = OnOwnSamples.of(OWNERS)
     expected = {name: float((TRUE == PREDICTED)[name == OWNERS].mean()) for name in np.unique(OWNERS)}
-    assert named(measure(TESTED), measure.names) == pytest.approx(expected)
+    assert name_accuracies(measure(TESTED), measure.names) == pytest.approx(expected)
 
 
 def test_by_classes_a_client_like_the_test_data_has_its_accuracy_and_one_of_a_class_that_of_the_class() -> None:

@@ -15,7 +15,7 @@ import torch
 
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.methods import METHODS
-from fedwcm.methods.clip2fl import rotated
+from fedwcm.methods.clip2fl import rotate
 from fedwcm.teacher import Teacher
 
 from .longtail_rounds import (
@@ -74,7 +74,7 @@ def server_rng(r: int) -> torch.Generator:
 def first_draws(options: dict[str, Any], embeddings: Vector, rng: torch.Generator) -> tuple[Vector, Vector]:
     """What the first round starts with: the features, and the embeddings rotated into their space."""
     features = torch.randn(CLASSES, options["features"], HIDDEN, generator=rng, dtype=torch.float64)
-    return features.numpy(), rotated(torch.from_numpy(embeddings), HIDDEN, rng).numpy()
+    return features.numpy(), rotate(torch.from_numpy(embeddings), HIDDEN, rng).numpy()
 
 
 def round_draws(options: dict[str, Any], rng: torch.Generator) -> tuple[Vector, list[Labels]]:

@@ -194,7 +194,7 @@ def test_long_names_stay_within_a_figure_for_a_paper(tmp_path: Path) -> None:
     content = report_content(load_runs([out]), 50)
     with mpl.rc_context(paper.STYLE):
         for figure in content.figures:
-            drawn = paper._drawn(figure, content.styles)
+            drawn = paper._draw_figure(figure, content.styles)
             FigureCanvasAgg(drawn).draw()
             room = drawn.bbox.padded(2)
             # Numbers are left out: an axis has ticks beyond its ends, which are not drawn.

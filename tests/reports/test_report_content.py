@@ -11,7 +11,7 @@ from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import PartitionRecord, PersonalizationRecord, Summary, outcome_of
 from fedwcm.reports.comparison_figures import class_bars
 from fedwcm.reports.content import ReportContent, report_content
-from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter, thinned
+from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter, thin_curve
 from fedwcm.reports.load import load_runs
 from tests.reports.folders import CLASSES, write_comparison, write_diverging_losses, write_run
 
@@ -253,7 +253,7 @@ def test_a_folder_that_is_not_there_and_metrics_of_something_else_are_refused(tm
 
 @pytest.mark.parametrize(("length", "limit"), [(1, 2), (5, 5), (1000, 7), (8, 7)])
 def test_thinning_keeps_the_ends_and_the_limit(length: int, limit: int) -> None:
-    kept = thinned(length, limit)
+    kept = thin_curve(length, limit)
     assert (kept[0], kept[-1]) == (0, length - 1)
     assert len(kept) == len(set(kept)) == min(length, limit)
     assert kept == sorted(kept)

@@ -124,15 +124,15 @@ def describe_methods(methods: Sequence[MethodLike]) -> list[tuple[str, Settings]
     ]
 
 
-def describe_objects(given: Mapping[str, Any]) -> dict[str, Any]:
+def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
     """Return keywords with components described, and paths and numbers in plain types."""
-    text = {key: value.item() if isinstance(value, np.generic) else value for key, value in given.items()}
+    text = {key: value.item() if isinstance(value, np.generic) else value for key, value in objects.items()}
     for kind, describe in DESCRIBE.items():
-        if not isinstance(given.get(kind), (str, Component, type(None))):
-            text[kind] = describe(given[kind])
+        if not isinstance(objects.get(kind), (str, Component, type(None))):
+            text[kind] = describe(objects[kind])
     for place in ("dataset", "data_dir"):
-        if isinstance(given.get(place), Path):
-            text[place] = str(given[place])
+        if isinstance(objects.get(place), Path):
+            text[place] = str(objects[place])
     if not isinstance(text.get("clients"), (int, str, type(None))):
         if text.pop("partition", None) is not None:
             raise ValueError("clients=… assigns every sample to a client, which is a partition: omit partition")
@@ -142,72 +142,72 @@ def describe_objects(given: Mapping[str, Any]) -> dict[str, Any]:
     return text
 
 
-def _component(kind: str, given: Any) -> Component:
+def _component(kind: str, component: Any) -> Component:
     """Return a method, loss or sampler as text, with the object itself unless text is enough."""
     known, base = REGISTRIES[kind]
-    cls: Any = given if isinstance(given, type) else type(given)
+    cls: Any = component if isinstance(component, type) else type(component)
     if not issubclass(cls, base):
         raise ValueError(
-            f"{kind} = {given!r} is not allowed: it must be a name, or a subclass or an instance of "
+            f"{kind} = {component!r} is not allowed: it must be a name, or a subclass or an instance of "
             f"fedwcm.{base.__name__}"
         )
     name = cls.name if cls.name in known and known[cls.name] is cls else import_path(cls)
-    if isinstance(given, type):
-        return _with_object(name, given)
-    _refuse_hidden(kind, given)
-    if not _rebuilds(given):
+    if isinstance(component, type):
+        return _with_object(name, component)
+    _refuse_hidden(kind, component)
+    if not _rebuilds(component):
         name = object_name(cls)
-    return _with_object(name, given, options_of(given))
+    return _with_object(name, component, options_of(component))
 
 
-def method_text(given: str | Method | type[Method]) -> str:
+def method_text(method: str | Method | type[Method]) -> str:
     """Return a method as it is typed: `NAME[option=value]`; ValueError for an object that text cannot rebuild."""
-    if isinstance(given, str):
-        return given
-    component = _component("method", given)
+    if isinstance(method, str):
+        return method
+    component = _component("method", method)
     if component.value is not None:
         raise ValueError(
-            f"methods = {given!r:.200} is not allowed: a search names its methods, so that it must be of a class "
+            f"methods = {method!r:.200} is not allowed: a search names its methods, so that it must be of a class "
             "that can be imported"
         )
-    return component.name + _brackets(given)
+    return component.name + _brackets(method)
 
 
-def object_label(given: Method | type[Method]) -> str:
+def object_label(method: Method | type[Method]) -> str:
     """Return the label of a method object in a comparison: `MyMethod[alpha=0.2]`."""
-    return Config(method=_component("method", given)).title + _brackets(given)
+    return Config(method=_component("method", method)).title + _brackets(method)
 
 
-def _brackets(given: Method | type[Method]) -> str:
+def _brackets(method: Method | type[Method]) -> str:
     """Return the options of a method that are not its defaults."""
-    if isinstance(given, type):
+    if isinstance(method, type):
         return ""
-    defaults = {field.name: field.default for field in fields(given)}
+    defaults = {field.name: field.default for field in fields(method)}
     changed = [
-        f"{key}={value}" for key, value in options_of(given).items() if getattr(given, key) != defaults[key]
+        f"{key}={value}" for key, value in options_of(method).items() if getattr(method, key) != defaults[key]
     ]
     return f"[{', '.join(changed)}]" if changed else ""
 
 
-def _partition(given: Any) -> Component:
+def _partition(partition: Any) -> Component:
     """Return a partition as text, with the object itself unless text is enough."""
-    if isfunction(given):
-        name = import_path(given)
-        return _with_object(name, given)
-    cls = given if isinstance(given, type) else type(given)
+    if isfunction(partition):
+        name = import_path(partition)
+        return _with_object(name, partition)
+    cls = partition if isinstance(partition, type) else type(partition)
     if not any("__call__" in vars(base) for base in cls.__mro__):
-        got = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+        got = f"the class {partition.__name__}" if isinstance(partition, type) else repr(partition)
         raise ValueError(
             f"partition = {got} is not allowed: it must be a name, or a Partition or its class, such as "
             "fedwcm.data.partition.Equal(clients=10, beta=0.1)"
         )
     name = next((name for name, known in PARTITIONS.items() if known is cls), None) or import_path(cls)
-    if isinstance(given, type):
-        return _with_object(name, given)
-    _refuse_hidden("partition", given)
-    if not (is_dataclass(given) and _rebuilds(given)):
+    if isinstance(partition, type):
+        return _with_object(name, partition)
+    _refuse_hidden("partition", partition)
+    if not (is_dataclass(partition) and _rebuilds(partition)):
         name = object_name(cls)
-    return _with_object(name, given, options_of(given))
+    return _with_object(name, partition, options_of(partition))
 
 
 def _refuse_hidden(kind: str, instance: object) -> None:
@@ -226,15 +226,15 @@ def _refuse_hidden(kind: str, instance: object) -> None:
         )
 
 
-def _model(given: Any) -> Component:
-    if isinstance(given, nn.Module):
-        require_copyable(given)
-        return Component(object_name(type(given)), value=given)
-    if not callable(given):
-        raise ValueError(f"model = {given!r} is not allowed: it must be a name, an nn.Module or a factory")
-    registered = next((name for name, known in MODELS.items() if known is given), None)
-    name = registered or import_path(given)
-    return _with_object(name, given)
+def _model(model: Any) -> Component:
+    if isinstance(model, nn.Module):
+        require_copyable(model)
+        return Component(object_name(type(model)), value=model)
+    if not callable(model):
+        raise ValueError(f"model = {model!r} is not allowed: it must be a name, an nn.Module or a factory")
+    registered = next((name for name, known in MODELS.items() if known is model), None)
+    name = registered or import_path(model)
+    return _with_object(name, model)
 
 
 DESCRIBE: dict[str, Callable[[Any], Component]] = {
@@ -244,9 +244,9 @@ DESCRIBE: dict[str, Callable[[Any], Component]] = {
 }
 
 
-def _with_object(name: str, given: Any, options: dict[str, object] | None = None) -> Component:
+def _with_object(name: str, component: Any, options: dict[str, object] | None = None) -> Component:
     """Return the component as text, with the object itself if text cannot rebuild it."""
-    return Component(name, options or {}, given if name.startswith(OBJECT) else None)
+    return Component(name, options or {}, component if name.startswith(OBJECT) else None)
 
 
 def _rebuilds(instance: Any) -> bool:

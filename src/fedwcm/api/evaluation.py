@@ -22,7 +22,7 @@ from fedwcm.engine.evaluate import CHUNK, Evaluation, measure
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.metrics.calibration import class_calibration_errors, expected_calibration_error
 from fedwcm.metrics.classification import class_precision, precision_at_recall, summarise, wilson_interval
-from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
+from fedwcm.metrics.clients import OnOwnSamples, name_accuracies, spread_over_clients
 from fedwcm.models.predictor import Predictor
 from fedwcm.utils.json_record import JsonRecord, optional
 
@@ -224,7 +224,7 @@ def _of_clients(rows: InferenceRows, tested: Evaluation, folder: RunFolder) -> d
     trained_names = set() if split is None else set(split.names or ())
     return {
         **spread_over_clients(accuracy),
-        "client_accuracy": named(accuracy, measure_clients.names),
+        "client_accuracy": name_accuracies(accuracy, measure_clients.names),
         "trained_clients": len(trained_names & set(measure_clients.names)) if trained_names else None,
     }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedwcm.config.settings import parse_assignment, split_list
-from fedwcm.core.checks import require, shortened, unknown
+from fedwcm.core.checks import require, shorten, unknown
 from fedwcm.core.types import Floats
 from fedwcm.experiment.records import PartitionRecord
 from fedwcm.models.facts import ModelFacts
@@ -85,7 +85,7 @@ def _shares(mix: Mix, facts: ModelFacts, partition: PartitionRecord | None) -> F
     if isinstance(mix, str | Path):
         mix = _in_text(mix) if "=" in str(mix) else _in_file(Path(mix))
     if not isinstance(mix, Mapping):
-        require(len(mix) == len(classes), "mix", list(mix), f"one share for each of {shortened(classes)}")
+        require(len(mix) == len(classes), "mix", list(mix), f"one share for each of {shorten(classes)}")
         mix = dict(zip(classes, mix, strict=True))
     return _by_name(mix, classes)
 
@@ -96,7 +96,7 @@ def _by_name(mix: Mapping[str, float], classes: Sequence[str]) -> Floats:
             raise unknown("class in mix:", name, classes)
         require(is_number(share) and 0 <= share < float("inf"), f"mix, class {name!r},", share, "a share from 0")
     missing = [name for name in classes if name not in mix]
-    require(not missing, "mix", dict(mix), f"given for every class: {shortened(missing)} is missing")
+    require(not missing, "mix", dict(mix), f"given for every class: {shorten(missing)} is missing")
     shares = np.array([mix[name] for name in classes], dtype=np.float64)
     require(shares.sum() > 0, "mix", dict(mix), "above 0 for a class at least")
     shares /= shares.sum()

@@ -220,9 +220,9 @@ def _best_move(chosen: int, costs: Floats, logits: Floats, labels: Ints) -> floa
     totals = np.concatenate([[0.0], np.cumsum(gains)])  # after the first n rows have gone to the class
     edges = np.concatenate([[behind[order[0]] - 1.0], behind[order], [behind[order[-1]] + 1.0]])
     moves, wide = (edges[:-1] + edges[1:]) / 2, np.diff(edges) > 2 * MARGIN
-    held = totals[int((behind < 0).sum())]
+    covered = totals[int((behind < 0).sum())]
     best = np.where(wide, totals, np.inf)
-    if not best.min() < held - 1e-12:
+    if not best.min() < covered - 1e-12:
         return 0.0
     ties = np.flatnonzero(best <= best.min() + 1e-12)
     return float(moves[ties[np.abs(moves[ties]).argmin()]])

@@ -57,12 +57,12 @@ def _require_clients(config: Config, dataset: DataLike | None, clients: ClientsL
         )
 
 
-def validation_rows(found: Trained, config: Config, clients: ClientsLike | None = None) -> InferenceRows:
+def validation_rows(trained: Trained, config: Config, clients: ClientsLike | None = None) -> InferenceRows:
     """Return the validation rows of the run's own data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run has said so
         data = partition_data(_as_run(config, None, clients))
-    if fingerprint(data.dataset) != found.fingerprint:
+    if fingerprint(data.dataset) != trained.fingerprint:
         raise ValueError(f"{config.data.title} has changed since the run was trained on it: name other data")
     dataset, rows = data.dataset, data.val_rows
     if dataset.x_val is not None:
@@ -85,9 +85,9 @@ def _as_run(config: Config, dataset: DataLike | None, clients: ClientsLike | Non
     return replace(config, source=dataset)
 
 
-def refuse_reading(given: Mapping[str, Any], config: Config) -> None:
+def refuse_reading(reading: Mapping[str, Any], config: Config) -> None:
     """Refuse options that would read the run's own data in another way than the run did."""
-    for option, value in given.items():
+    for option, value in reading.items():
         if value not in (None, ()) and value != (used := getattr(config.data, option)):
             raise ValueError(
                 f"{option} = {value!r} is for other data: the run's own are read as the run did, with {used!r}, "
@@ -95,8 +95,10 @@ def refuse_reading(given: Mapping[str, Any], config: Config) -> None:
             )
 
 
-def _same_path(given: str, held: str) -> bool:
-    return given == held or (os.path.exists(given) and os.path.exists(held) and os.path.samefile(given, held))
+def _same_path(path: str, recorded: str) -> bool:
+    return path == recorded or (
+        os.path.exists(path) and os.path.exists(recorded) and os.path.samefile(path, recorded)
+    )
 
 
 def _test_rows(dataset: Dataset) -> InferenceRows:

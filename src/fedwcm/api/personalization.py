@@ -20,7 +20,7 @@ from fedwcm.engine.fine_tuning import fine_tune, fine_tuner
 from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import PersonalizationRecord
-from fedwcm.metrics.clients import OnOwnSamples, named, spread_over_clients
+from fedwcm.metrics.clients import OnOwnSamples, name_accuracies, spread_over_clients
 from fedwcm.privacy.options import PrivacyOptions
 
 
@@ -105,8 +105,8 @@ def _fine_tuned(experiment: Experiment, options: FineTuning, x: Vec, buffers: Ve
         lr=rate,
         before=spread_over_clients(before),
         after=spread_over_clients(after),
-        client_accuracy_before=named(before, names),
-        client_accuracy=named(after, names),
+        client_accuracy_before=name_accuracies(before, names),
+        client_accuracy=name_accuracies(after, names),
     )
 
 

@@ -108,13 +108,13 @@ def add_personalize(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def personalize_by_text(folder: "str | Path", text: str, **given: Any) -> "PersonalizationRecord":
+def personalize_by_text(folder: "str | Path", text: str, **keywords: Any) -> "PersonalizationRecord":
     """Fine-tune as `--personalize` says."""
     from dataclasses import asdict
 
     from fedwcm import personalize
 
-    return personalize(folder, **asdict(FineTuning.parse(text)), **given)
+    return personalize(folder, **asdict(FineTuning.parse(text)), **keywords)
 
 
 def print_personalized(record: "PersonalizationRecord") -> None:

@@ -92,8 +92,8 @@ def execute(arguments: argparse.Namespace) -> int:
     )
     fine_tuned = None
     if arguments.personalize is not None:
-        given = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
-        fine_tuned = personalize_by_text(arguments.folder, arguments.personalize, **given)
+        keywords = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
+        fine_tuned = personalize_by_text(arguments.folder, arguments.personalize, **keywords)
     if arguments.json:
         more = {} if fine_tuned is None else {"personalized": fine_tuned.to_json()}
         print(json.dumps(finite({"folder": arguments.folder, **record.to_json(), **more}), allow_nan=False))
@@ -110,15 +110,15 @@ def _fit(arguments: argparse.Namespace) -> None:
     """Fit what is asked for to validation data, and say what was found, where scripts do not read it."""
     from fedwcm.api.operating import calibrate, choose_operating_point
 
-    given = {"model": arguments.model, "trust": arguments.trust, "label": arguments.label}
+    keywords = {"model": arguments.model, "trust": arguments.trust, "label": arguments.label}
     out = sys.stderr if arguments.json else sys.stdout
     if arguments.calibrate:
-        print(
-            f"temperature {calibrate(arguments.folder, arguments.validation, **given):.4g}, kept with the model",
-            file=out,
-        )
+        temperature = calibrate(arguments.folder, arguments.validation, **keywords)
+        print(f"temperature {temperature:.4g}, kept with the model", file=out)
     if arguments.operating_point is not None:
-        shift = choose_operating_point(arguments.folder, arguments.operating_point, arguments.validation, **given)
+        shift = choose_operating_point(
+            arguments.folder, arguments.operating_point, arguments.validation, **keywords
+        )
         added = ", ".join(f"{name} {value:+.3g}" for name, value in shift.items())
         print(
             f"operating point {arguments.operating_point}, kept with the model; added to the logits: {added}",

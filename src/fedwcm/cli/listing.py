@@ -13,7 +13,7 @@ from rich.text import Text
 from fedwcm.cli.common import SubParsers, console
 from fedwcm.config.flags import FLAGS, PARTITION_OPTIONS, OptionDoc, all_options, default_of, option_docs
 from fedwcm.config.recipes import RECIPES
-from fedwcm.core.checks import shortened, unknown
+from fedwcm.core.checks import shorten, unknown
 
 SECTIONS = {
     "partitions": "partition",
@@ -228,7 +228,7 @@ def shared_options(components: Mapping[str, Callable[..., object]], section: str
         for option in documented_options(component, section):
             owners.setdefault(option, []).append(name)
     ordered = sorted(owners.items(), key=lambda item: item[0].key)
-    return [(option, shortened(names, MOST_NAMED)) for option, names in ordered]
+    return [(option, shorten(names, MOST_NAMED)) for option, names in ordered]
 
 
 def _keywords(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import require, shortened, unknown
+from fedwcm.core.checks import require, shorten, unknown
 from fedwcm.engine.options import (
     Aggregation,
     ClusterOptions,
@@ -241,7 +241,7 @@ class RunOptions(ClusterOptions):
         if self.target is None:
             return self
         if not isinstance(self.target, dict):
-            allowed = f"a share for each of {shortened(classes)}"
+            allowed = f"a share for each of {shorten(classes)}"
             require(len(self.target) == len(classes), "run.target", list(self.target), allowed)
             return replace(self, target=dict(zip(classes, self.target, strict=True))).with_target_of(classes)
         for name, share in self.target.items():
@@ -249,7 +249,7 @@ class RunOptions(ClusterOptions):
                 raise unknown("class in run.target:", name, classes)
             require(share >= 0, f"run.target, class {name!r},", share, "a share from 0")
         missing = [name for name in classes if name not in self.target]
-        require(not missing, "run.target", self.target, f"given for every class: {shortened(missing)} is missing")
+        require(not missing, "run.target", self.target, f"given for every class: {shorten(missing)} is missing")
         return replace(self, target=tuple(self.target[name] for name in classes))
 
     def __post_init__(self) -> None:

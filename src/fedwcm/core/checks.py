@@ -33,7 +33,7 @@ def require_choices(options: object) -> None:
             require(value in get_args(kind), field, value, " or ".join(map(repr, get_args(kind))))
 
 
-def shortened(items: Iterable[object], most: int = 10) -> str:
+def shorten(items: Iterable[object], most: int = 10) -> str:
     """Return the first items for a message, and how many more there are."""
     texts = [str(item) for item in items]
     return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")

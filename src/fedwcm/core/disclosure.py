@@ -36,11 +36,11 @@ class Disclosure:
 
     def report(self, method: ClientStatistics, ids: Ints, counts: Ints, population: Population) -> Report:
         """Return the statistics that these clients report, given their own counts `(K, C)`."""
-        told = counts if self.noisy_counts is None else np.stack([self.noisy_counts[int(k)] for k in ids])
-        exact = method.client_statistics(told, population)
+        claimed = counts if self.noisy_counts is None else np.stack([self.noisy_counts[int(k)] for k in ids])
+        exact = method.client_statistics(claimed, population)
         if self.levels is None:
             return exact
-        levels = number_of_levels(told.sum(axis=1), self.levels)
+        levels = number_of_levels(claimed.sum(axis=1), self.levels)
         bounds = method.statistics_range(population)
         return {key: in_levels(values, levels, *bounds[key]) for key, values in exact.items()}
 

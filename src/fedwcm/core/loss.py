@@ -136,8 +136,8 @@ class ExplicitLoss(Loss):
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         """Return the loss as a term that autograd can differentiate once: its first-order Taylor expansion."""
         with torch.no_grad():
-            found = self.with_gradient(outputs, batch, ctx)
-        loss = found.loss
-        for value, slope in found.by_outputs(outputs):
+            gradient = self.with_gradient(outputs, batch, ctx)
+        loss = gradient.loss
+        for value, slope in gradient.by_outputs(outputs):
             loss = loss + (slope * (value - value.detach())).sum(dim=(-2, -1))
         return loss, o

@@ -21,17 +21,17 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
     @cached_property
     def _classes(self) -> dict[str, type[T]]:
-        found: dict[str, Any] = {}
+        classes: dict[str, Any] = {}
         package = importlib.import_module(self._package)
         for file in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{self._package}.{file.name}")
             for _, member in inspect.getmembers(module, inspect.isclass):
                 if issubclass(member, self._base) and member.__module__ == module.__name__:
-                    found[member.__dict__.get("name", "")] = member
+                    classes[member.__dict__.get("name", "")] = member
         for point in entry_points(group=self._package):
-            found[point.name] = point.load()
-        found.pop("", None)  # building blocks such as mix-ins have no name
-        return dict(sorted(found.items()))
+            classes[point.name] = point.load()
+        classes.pop("", None)  # building blocks such as mix-ins have no name
+        return dict(sorted(classes.items()))
 
     def __getitem__(self, name: str) -> type[T]:
         try:

@@ -132,13 +132,13 @@ class Watch:
 
     def look(self) -> Snapshot:
         """Return the runs as they are now, in a stable order."""
-        found = {folder: find_runs(folder, tolerant=True) for folder in self._folders}
+        runs_by_folder = {folder: find_runs(folder, tolerant=True) for folder in self._folders}
         labels: dict[Path, str] = {}
-        for runs in found.values():
+        for runs in runs_by_folder.values():
             labels |= {path: label for path, label in runs.items() if path not in labels}
         for path, label in labels.items():
             self._followers.setdefault(path, RunFollower(label, path))
         return Snapshot(
             [self._followers[path].look() for path in labels],
-            [folder for folder, runs in found.items() if not runs],
+            [folder for folder, runs in runs_by_folder.items() if not runs],
         )

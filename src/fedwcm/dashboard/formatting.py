@@ -10,7 +10,7 @@ def sparkline(values: Sequence[float], width: int, low: float | None = None, hig
     """Return a line of at most `width` blocks, scaled from `low` to `high` or to the range of the values."""
     if not values:
         return ""
-    shown = _thinned(values, width)
+    shown = _thin(values, width)
     bottom = min(shown) if low is None else low
     top = max(shown) if high is None else high
     span = (top - bottom) or 1.0
@@ -30,7 +30,7 @@ def short_number(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.1e}"
 
 
-def _thinned(values: Sequence[float], width: int) -> list[float]:
+def _thin(values: Sequence[float], width: int) -> list[float]:
     """At most `width` values, evenly spaced, including the last."""
     if len(values) <= width:
         return list(values)

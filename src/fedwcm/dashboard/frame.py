@@ -202,8 +202,8 @@ def _last(values: Sequence[float], limit: float = math.inf) -> Text:
 
 def _totals(runs: Sequence[WatchedRun], hidden: int) -> str:
     counts = {state: sum(run.state == state for run in runs) for state in URGENCY}
-    said = f"{len(runs)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    return said + (f" ({hidden} not shown)" if hidden else "")
+    line = f"{len(runs)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return line + (f" ({hidden} not shown)" if hidden else "")
 
 
 INTERVAL = 0.5

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import shortened
+from fedwcm.core.checks import shorten
 from fedwcm.data.schema import DatasetSchema, Encoding
 from fedwcm.utils.text import escape_controls
 
@@ -258,4 +258,4 @@ def _is_list(name: str, classes: set[str]) -> bool:
 
 def quote_names(names: Iterable[object]) -> str:
     """Return up to ten names in quotes, and how many more there are."""
-    return shortened(repr(str(name)) for name in names)
+    return shorten(repr(str(name)) for name in names)

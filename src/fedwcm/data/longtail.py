@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import require, shortened, unknown
+from fedwcm.core.checks import require, shorten, unknown
 
 Profile = Literal["exponential", "step"]
 
@@ -119,4 +119,4 @@ def _largest_n_max(available: NDArray[np.int64], shares: NDArray[np.float64]) ->
 def _name_classes(mask: NDArray[np.bool_]) -> str:
     """Return the classes in the mask, for an error message."""
     numbers = np.flatnonzero(mask)
-    return f"class{'es' if numbers.size > 1 else ''} {shortened(numbers)}"
+    return f"class{'es' if numbers.size > 1 else ''} {shorten(numbers)}"

@@ -51,9 +51,9 @@ def backend_checks() -> Iterator[Check]:
         return
     for device in DEVICES:
         for backend in BACKENDS:
-            yield _tried(f"{backend} on {device}", Trial(backend, device), reference)
+            yield _try_run(f"{backend} on {device}", Trial(backend, device), reference)
         for precision in PRECISIONS:
-            yield _tried(f"{precision} on {device}", Trial("sequential", device, precision), reference)
+            yield _try_run(f"{precision} on {device}", Trial("sequential", device, precision), reference)
 
 
 def _missing(trial: Trial) -> str:
@@ -69,7 +69,7 @@ def _missing(trial: Trial) -> str:
     return precision_problem(Precision(trial.precision), torch.device(trial.device))
 
 
-def _tried(name: str, trial: Trial, reference: Model) -> Check:
+def _try_run(name: str, trial: Trial, reference: Model) -> Check:
     reason = _missing(trial)
     if reason:
         return Check(name, "skipped", reason)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedwcm.core.batch import Batch, SampleStore, Shard
-from fedwcm.core.checks import shortened
+from fedwcm.core.checks import shorten
 from fedwcm.core.rng import ClientGenerators
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.torch_rng import own_torch_generator
@@ -191,7 +191,7 @@ def require_trainable(samples: Ints, population: Population, network: Network, s
     if not alone.any() or not fails_on_one_sample(network, sample):
         return
     clients = alone.nonzero()[0].tolist()
-    text = f"client{'s' if len(clients) > 1 else ''} {shortened(clients, NAMED)}"
+    text = f"client{'s' if len(clients) > 1 else ''} {shorten(clients, NAMED)}"
     raise ValueError(
         f"BatchNorm cannot train on a batch of one sample, which {text} would have (local.batch_size = {size}): "
         f"{_remedy(samples, size, clients)}, or use a model without BatchNorm (model.norm=group for a ResNet)"

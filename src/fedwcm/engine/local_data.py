@@ -51,7 +51,7 @@ class BlockData:
 
     def gradient(self, w: Vec) -> Vec:
         total = torch.zeros_like(w)
-        for batch in self._augmented():
+        for batch in self._augment():
             outputs = self._forward(w, batch.inputs, track=False)
             rate = _samples(batch).to(w.dtype)[:, None]
             _, _, gradient = differentiate(self._loss, self._forward, outputs, batch, self._state, self._ctx, rate)
@@ -61,7 +61,7 @@ class BlockData:
     def _sizes(self, w: Vec) -> Tensor:
         return torch.as_tensor(self._ctx.clients.samples, dtype=w.dtype, device=w.device)
 
-    def _augmented(self) -> Iterator[Batch]:
+    def _augment(self) -> Iterator[Batch]:
         """All samples, each transformed once: otherwise mini-batches, which are, would not estimate their mean."""
         if self._augmentation is None:
             yield from self.batches()

@@ -61,7 +61,7 @@ class MomentumSGD:
         momentum = self._options.momentum
         if self._buffer is None:
             self._buffer = torch.zeros_like(w)
-        d = decayed(w, clipped(v, self._options.clip), self._options.weight_decay)
+        d = add_decay(w, clip_direction(v, self._options.clip), self._options.weight_decay)
         b = self._buffer[: len(w)].mul_(momentum).add_(d)
         w.addcmul_(torch.add(d, b, alpha=momentum) if self._options.nesterov else b, lr, value=-1.0)
 
@@ -78,9 +78,9 @@ class Adam:
         options, (beta1, beta2) = self._options, self._options.betas
         if self._moments is None:
             self._moments = torch.zeros_like(w), torch.zeros_like(w)
-        d = clipped(v, options.clip)
+        d = clip_direction(v, options.clip)
         if options.optimizer == "adam":
-            d = decayed(w, d, options.weight_decay)
+            d = add_decay(w, d, options.weight_decay)
         else:
             w.mul_(1.0 - options.weight_decay * lr)
         self._step += 1
@@ -91,7 +91,7 @@ class Adam:
         w.addcmul_(torch.div(mean, root, out=root), lr, value=-1.0 / (1.0 - beta1**self._step))
 
 
-def clipped(v: Vec, clip: float | None) -> Vec:
+def clip_direction(v: Vec, clip: float | None) -> Vec:
     """Return directions of at most this norm, over all parameters of a client."""
     return v if clip is None else v * clip_factor(v, clip)
 
@@ -102,7 +102,7 @@ def clip_factor(v: Vec, clip: float) -> Tensor:
     return clip / norm.clamp(min=clip)
 
 
-def decayed(w: Vec, v: Vec, decay: float) -> Vec:
+def add_decay(w: Vec, v: Vec, decay: float) -> Vec:
     """Return directions with the weight decay added."""
     return torch.add(v, w, alpha=decay) if decay else v
 

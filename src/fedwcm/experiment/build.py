@@ -192,7 +192,7 @@ def build(config: Config, data: RunData | None = None) -> Experiment:
 
 def assemble(config: Config, components: Components, source: RunData) -> Experiment:
     """Return a run of this configuration on samples that are there already, divided as it says."""
-    asked, device = config, chosen_device(config.run.device)
+    requested, device = config, chosen_device(config.run.device)
     config = replace(config, data=source.config.data, partition=source.config.partition)
     shape, classes, seed = source.input_shape, len(source.classes), model_seed(config.run.seed)
     make_model = partial(chosen_model, config.model, shape, classes, seed)
@@ -210,8 +210,8 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
     workers = WorkerSources(
         lambda place: _network(make_model()[0], _on_device(config, place), classes, scale),
-        lambda place: run_data(_on_device(asked, place)).federation,
-        asked.run.device,
+        lambda place: run_data(_on_device(requested, place)).federation,
+        requested.run.device,
     )
     return Experiment(
         config=config,
@@ -228,7 +228,7 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
         test_clients=None if source.dataset is None else source.dataset.test_clients,
         encryption=gathered.encryption,
         data_digest="" if source.dataset is None else source.dataset.digest,
-        sources=digest_sources(_code(asked, components, module)),
+        sources=digest_sources(_code(requested, components, module)),
     )
 
 

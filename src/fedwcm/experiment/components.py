@@ -48,12 +48,12 @@ class Components:
     @classmethod
     def of(cls, config: Config) -> "Components":
         """Return the components of this configuration."""
-        method = _chosen("method", config.method, METHODS, Method)
+        method = _choose("method", config.method, METHODS, Method)
         method.optimizers.check(method.name, config.local.optimizer, config.local.momentum)
         chosen = cls(
             method,
-            _chosen("loss", config.loss, LOSSES, Loss),
-            _chosen("sampler", config.sampler, SAMPLERS, Sampler),
+            _choose("loss", config.loss, LOSSES, Loss),
+            _choose("sampler", config.sampler, SAMPLERS, Sampler),
         )
         chosen.refuse_full_gradient_of_another_loss()
         chosen.refuse_unfollowed_target(config.run.target)
@@ -192,7 +192,7 @@ def _require_options(kind: str, cls: type) -> None:
         raise ValueError(f"the {kind} {lost}")
 
 
-def _chosen(kind: str, chosen: Component, known: Mapping[str, type[T]], base: Any) -> T:
+def _choose(kind: str, chosen: Component, known: Mapping[str, type[T]], base: Any) -> T:
     """Return the component that was named, or given as a class or an instance, with the options applied."""
     value = chosen.value
     if value is not None and not isinstance(value, type):

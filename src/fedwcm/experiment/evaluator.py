@@ -15,7 +15,7 @@ from fedwcm.experiment.build import Experiment
 from fedwcm.experiment.records import LISTED_CLIENTS, VALIDATION_METRICS, RoundRecord, selected_record
 from fedwcm.metrics.calibration import expected_calibration_error, reliability
 from fedwcm.metrics.classification import balanced_accuracy, shot_groups, summarise
-from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, named, spread_over_clients
+from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, name_accuracies, spread_over_clients
 from fedwcm.metrics.diagnostics import diagnosing, train_set_metrics
 from fedwcm.metrics.tradeoff import DRAWN, STRENGTHS, TradeOff, trade_off
 
@@ -90,7 +90,9 @@ class Evaluator:
         listed = measure is not None and len(measure.names) <= LISTED_CLIENTS
         return {
             "confusion": tuple(map(tuple, tested.confusion.tolist())),
-            "client_accuracy": named(measure(tested), measure.names) if measure is not None and listed else None,
+            "client_accuracy": name_accuracies(measure(tested), measure.names)
+            if measure is not None and listed
+            else None,
             "reliability": reliability(tested),
             **self._trade_off(selected or last),
         }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedwcm.config.schema import COMPONENTS, Config
 from fedwcm.config.settings import Settings, from_settings, read_toml, with_present_names, write_toml
-from fedwcm.core.checks import shortened
+from fedwcm.core.checks import shorten
 from fedwcm.experiment.files import parse_json, read_json, replace_file, replacing, write_json, writing
 from fedwcm.experiment.records import (
     ComparisonIndex,
@@ -263,7 +263,7 @@ def find_runs(folder: Path, *, tolerant: bool = False) -> dict[Path, str]:
 def runs_below(folder: Path) -> str:
     """Return a hint for an error: the runs below a folder that was taken for one; empty if there are none."""
     below = [path for path in find_runs(folder, tolerant=True) if path != folder]
-    return f"; there are runs below it: {shortened(below, LISTED)}" if below else ""
+    return f"; there are runs below it: {shorten(below, LISTED)}" if below else ""
 
 
 def _titles(comparison: ComparisonFolder, tolerant: bool) -> dict[Path, str]:

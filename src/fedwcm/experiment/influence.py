@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from fedwcm.core.checks import shortened
+from fedwcm.core.checks import shorten
 from fedwcm.experiment.records import RoundRecord
 
 LISTED = 5
@@ -26,16 +26,18 @@ def describe_influence(history: Sequence[RoundRecord], settings: Mapping[str, ob
     if tested:
         accuracies = client_accuracies(tested[-1])
         listed = ", ".join(f"{client} ({value:.3f})" for client, value in list(accuracies.items())[:LISTED])
-        said = f"Clients said in round {tested[-1].round} how the model does on their own data"
+        intro = f"Clients said in round {tested[-1].round} how the model does on their own data"
         middle = median(accuracies.values())
-        sentences.append(f"{said}: the median accuracy of {len(accuracies)} is {middle:.3f}, lowest are {listed}.")
+        sentences.append(
+            f"{intro}: the median accuracy of {len(accuracies)} is {middle:.3f}, lowest are {listed}."
+        )
     return sentences
 
 
 def client_accuracies(record: RoundRecord) -> dict[str, float]:
     """Return the accuracy that each client of a real federation reported on its own data, the lowest first."""
-    told = record.extra.get("per_client")
-    metrics = told.items() if isinstance(told, dict) else ()
+    accuracies = record.extra.get("per_client")
+    metrics = accuracies.items() if isinstance(accuracies, dict) else ()
     pairs = [(client, own["accuracy"]) for client, own in metrics if isinstance(own, dict) and "accuracy" in own]
     numbers = {client: float(value) for client, value in pairs if isinstance(value, int | float)}
     return dict(sorted(numbers.items(), key=lambda pair: pair[1]))
@@ -54,7 +56,7 @@ def _left_out(history: Sequence[RoundRecord]) -> list[str]:
         for client, count in counts.most_common(LISTED)
     ]
     rest = [client for client, _ in counts.most_common()[LISTED:]]
-    return [*sentences, f"Also left out: {shortened(rest)}."] if rest else sentences
+    return [*sentences, f"Also left out: {shorten(rest)}."] if rest else sentences
 
 
 def _shares(history: Sequence[RoundRecord]) -> list[str]:

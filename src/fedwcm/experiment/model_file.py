@@ -24,14 +24,14 @@ METADATA = "fedwcm"
 
 def read_model(folder: RunFolder) -> State:
     """Return the parameters by name."""
-    with _undamaged(folder.model_file):
+    with _require_undamaged(folder.model_file):
         return load_file(folder.model_file)
 
 
 def read_facts(folder: RunFolder) -> ModelFacts:
     """Return the facts about the model, without its parameters."""
     path = folder.model_file
-    with _undamaged(path), safe_open(path, framework="numpy") as file:
+    with _require_undamaged(path), safe_open(path, framework="numpy") as file:
         metadata = file.metadata() or {}
     try:
         values = json.loads(metadata[METADATA])
@@ -41,7 +41,7 @@ def read_facts(folder: RunFolder) -> ModelFacts:
 
 
 @contextmanager
-def _undamaged(path: Path) -> Iterator[None]:
+def _require_undamaged(path: Path) -> Iterator[None]:
     """Name the file that cannot be read."""
     require_readable(path)
     try:

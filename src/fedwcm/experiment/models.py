@@ -35,18 +35,18 @@ def chosen_model(
         seed: seed of the initial weights, unless a module has its own.
     """
     name = default_model(input_shape) if chosen.name == "auto" else chosen.name
-    given: nn.Module | ModelFactory | None = chosen.value
-    if given is None and ":" not in name:
+    model: nn.Module | ModelFactory | None = chosen.value
+    if model is None and ":" not in name:
         return build_model(name, input_shape, classes, seed, **chosen.options), replace(chosen, name=name)
     options = {key: value for key, value in chosen.options.items() if key not in IDENTITY}
     # A factory may import when it is called, and what is imported may draw random numbers.
     with importable_current_directory(), own_torch_generator():
-        if given is None:
-            given = resolve("model", chosen)
-            if isinstance(given, type) and not issubclass(given, nn.Module):
+        if model is None:
+            model = resolve("model", chosen)
+            if isinstance(model, type) and not issubclass(model, nn.Module):
                 raise ValueError(f"model {name!r} is a class, but not a torch.nn.Module: it is not called")
-        module = build_model(given, input_shape, classes, seed, **options)
-    identity = _identity(module, own_weights=isinstance(given, nn.Module))
+        module = build_model(model, input_shape, classes, seed, **options)
+    identity = _identity(module, own_weights=isinstance(model, nn.Module))
     return module, replace(chosen, options=options | identity)
 
 

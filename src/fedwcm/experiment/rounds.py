@@ -80,9 +80,9 @@ def _is_there_already(config: Config) -> bool:
     return config.data.shared or config.data.dataset == synthetic.NAME
 
 
-def worker_device(run: RunOptions, asked: str) -> str:
+def worker_device(run: RunOptions, device: str) -> str:
     """Workers that have a share of a GPU use it, whether or not this machine has one."""
-    return "cuda" if run.worker_gpus and asked != "cpu" else "cpu"
+    return "cuda" if run.worker_gpus and device != "cpu" else "cpu"
 
 
 def chosen_device(name: str) -> torch.device:

@@ -198,11 +198,11 @@ def _read_config(folder: RunFolder) -> Config:
     return folder.config() if settings is None else from_settings(settings)
 
 
-def _lengthen(held: Config, wanted: Config) -> Config:
+def _lengthen(recorded: Config, wanted: Config) -> Config:
     """Return the held configuration with the rounds and the patience that are wanted, where these are more."""
-    rounds = max(held.run.rounds, wanted.run.rounds)
-    patience = max(held.run.patience, wanted.run.patience, key=lambda evaluations: evaluations or math.inf)
-    return replace(held, run=replace(held.run, rounds=rounds, patience=patience))
+    rounds = max(recorded.run.rounds, wanted.run.rounds)
+    patience = max(recorded.run.patience, wanted.run.patience, key=lambda evaluations: evaluations or math.inf)
+    return replace(recorded, run=replace(recorded.run, rounds=rounds, patience=patience))
 
 
 def extension_problem(config: Config, method: Method, loss: Loss, before: int) -> str | None:

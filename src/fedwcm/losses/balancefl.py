@@ -88,7 +88,7 @@ class BalanceFL(Loss):
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         present = _present(batch, outputs.logits.shape[-1])
-        augmented, o = self._augmented(outputs, batch, o, ctx)
+        augmented, o = self._augment(outputs, batch, o, ctx)
         fit = _log_softmax(augmented, present).gather(-1, batch.labels[..., None])[..., 0]
         loss = -batch.mean(fit)
         if self.lambda_:
@@ -99,7 +99,7 @@ class BalanceFL(Loss):
             loss = loss + self.entropy * batch.mean(negative_entropy) * batch.sizes
         return loss, o
 
-    def _augmented(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
+    def _augment(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         """Return logits with noise on the features of minority classes, and the new position in the ring."""
         if "noise" not in ctx.prepared:  # no augmentation, or a pass over all data outside training
             return outputs.logits, o

@@ -76,7 +76,7 @@ class CLIP2FL(CReFF):
         s = super().first_state(x, s, layout, rng)
         if not self.uses_teacher:
             return s
-        return {**s, "embeddings": rotated(s["embeddings"], s["features"].shape[-1], rng)}
+        return {**s, "embeddings": rotate(s["embeddings"], s["features"].shape[-1], rng)}
 
     def feature_loss(self, features: Tensor, s: State, probed: State) -> Tensor:
         loss = super().feature_loss(features, s, probed)
@@ -87,7 +87,7 @@ class CLIP2FL(CReFF):
         return loss + self.contrast * cross_entropy(similarity.mT, classes)
 
 
-def rotated(embeddings: Tensor, d: int, rng: torch.Generator) -> Tensor:
+def rotate(embeddings: Tensor, d: int, rng: torch.Generator) -> Tensor:
     """Return the embeddings `(C, e)` in `d` dimensions: unchanged if e = d, else rotated, preserving products."""
     if embeddings.shape[1] == d:
         return embeddings

@@ -93,8 +93,8 @@ class CReFF(TwoPhase, FedAvg):
         probed = {key: s[key] for key in ("gradients", "holders")}
         s = {key: value for key, value in s.items() if key not in probed}
         s = s if "head" in s else self.first_state(x, s, cohort.layout, rng)
-        features = self.matched(s, probed)
-        head = self.retrained(features, s["head"].shape[-1], rng)
+        features = self.match_features(s, probed)
+        head = self.retrain_head(features, s["head"].shape[-1], rng)
         x, s = super().update(x, s, uploads, cohort)
         return x, {**s, "features": features, "head": head}
 
@@ -116,7 +116,7 @@ class CReFF(TwoPhase, FedAvg):
         distances = gradient_distances(class_gradients(features, s["head"]), real, features.shape[-1])
         return torch.where(probed["holders"] > 0, distances, 0.0).sum()
 
-    def matched(self, s: State, probed: State) -> Tensor:
+    def match_features(self, s: State, probed: State) -> Tensor:
         """Return the federated features after this round's steps."""
         features = s["features"]
         for _ in range(self.match_steps):
@@ -126,7 +126,7 @@ class CReFF(TwoPhase, FedAvg):
             features = torch.add(features, gradient, alpha=-self.feature_lr)
         return features
 
-    def retrained(self, features: Tensor, width: int, rng: torch.Generator) -> Tensor:
+    def retrain_head(self, features: Tensor, width: int, rng: torch.Generator) -> Tensor:
         """Return a new head `(C, width)`, trained on the federated features `(C, features, d)`."""
         classes, each, d = features.shape
         inputs = pad(features.reshape(-1, d), (0, width - d), value=1.0)

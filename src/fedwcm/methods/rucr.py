@@ -109,12 +109,12 @@ class RUCR(TwoPhase, LocalPass, FedAvg):
         if "mixed" not in ctx.prepared:
             return upload, report, c
         heads = [
-            self.retrained(row, mixed, ctx, rng)
+            self.retrain_head(row, mixed, ctx, rng)
             for row, mixed, rng in zip(w, ctx.prepared["mixed"], ctx.generators(Purpose.METHOD), strict=True)
         ]
         return {**upload, "head": torch.stack(heads)}, report, c
 
-    def retrained(self, w: Vec, mixed: Tensor, ctx: Context, rng: np.random.Generator) -> Tensor:
+    def retrain_head(self, w: Vec, mixed: Tensor, ctx: Context, rng: np.random.Generator) -> Tensor:
         """Return a client's head `(C, columns)` after training on its mixed features `(C, mixtures, d)`."""
         head, width = head_of(w, ctx.layout)
         inputs = pad(mixed.reshape(-1, width), (0, head.shape[1] - width), value=1.0)

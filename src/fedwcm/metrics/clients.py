@@ -82,7 +82,7 @@ def spread_over_clients(accuracy: Floats) -> dict[str, float]:
     }
 
 
-def named(accuracy: Floats, names: tuple[str, ...]) -> dict[str, float]:
+def name_accuracies(accuracy: Floats, names: tuple[str, ...]) -> dict[str, float]:
     """Return the accuracy of each client that can be tested, by its name."""
     pairs = zip(names, accuracy.tolist(), strict=True)
     return {name: value for name, value in pairs if not math.isnan(value)}

@@ -71,7 +71,7 @@ def build_model(
     require_input_shape(input_shape)
     require_positive("classes", classes)
     if isinstance(model, nn.Module):
-        return _copied(model, input_shape, classes, options)
+        return _copy(model, input_shape, classes, options)
     name = model if isinstance(model, str) else str(getattr(model, "__qualname__", type(model).__name__))
     if isinstance(model, str):
         require_known("model", model, [*MODELS, "package.module:factory"])
@@ -79,14 +79,14 @@ def build_model(
     # Only the CPU generator is forked and seeded: weights are created there, and CUDA stays uninitialised.
     with own_torch_generator():
         torch.default_generator.manual_seed(seed)
-        made = call(name, model, input_shape, classes, options)
-        if not isinstance(made, nn.Module):
-            raise ValueError(f"model {name!r} gives the type {type(made).__name__}: allowed is a torch.nn.Module")
-        require_scores(name, made, input_shape, classes)
-    return made
+        built = call(name, model, input_shape, classes, options)
+        if not isinstance(built, nn.Module):
+            raise ValueError(f"model {name!r} gives the type {type(built).__name__}: allowed is a torch.nn.Module")
+        require_scores(name, built, input_shape, classes)
+    return built
 
 
-def _copied(module: nn.Module, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> nn.Module:
+def _copy(module: nn.Module, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> nn.Module:
     name = type(module).__name__
     for option in options:
         raise ValueError(f"model.{option} is not an option of {name}: this model is already built")

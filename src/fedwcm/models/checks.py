@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedwcm.core.checks import did_you_mean, shortened
+from fedwcm.core.checks import did_you_mean, shorten
 
 
 def require_positive(field: str, value: object) -> None:
@@ -113,7 +113,7 @@ def require_copyable(module: nn.Module) -> None:
             lost.append(f"the forward of {name or 'the model'}")
     if lost:
         raise ValueError(
-            f"model {type(module).__name__}: a run trains a copy, which would lose {shortened(lost, 3)}: "
+            f"model {type(module).__name__}: a run trains a copy, which would lose {shorten(lost, 3)}: "
             "pass a function that makes the model, model=lambda input_shape, classes: …"
         )
 

@@ -48,8 +48,8 @@ def subsample_strided_pointwise(model: nn.Module) -> None:
     that is not PyTorch's own may compute something else in its `forward`, and a transposed convolution has no such
     form: both raise ValueError. Direct calls of `torch.nn.functional.conv2d` are not detected.
     """
-    found = {name: layer for name, layer in model.named_modules() if _is_endangered(layer)}
-    for name, layer in found.items():
+    endangered = {name: layer for name, layer in model.named_modules() if _is_endangered(layer)}
+    for name, layer in endangered.items():
         if type(layer) not in (nn.Conv1d, nn.Conv2d):
             raise ValueError(
                 f"the model's layer {name!r} = {layer} is a strided 1x1 convolution over fewer than {NARROW} "
@@ -57,10 +57,10 @@ def subsample_strided_pointwise(model: nn.Module) -> None:
                 "replaced: subsample first, and convolve with stride 1 (see docs/models.md)"
             )
         layer.__class__ = SubsampledConv1d if isinstance(layer, nn.Conv1d) else SubsampledConv2d
-    if found:
+    if endangered:
         warnings.warn(
             "oneDNN may compute wrong gradients of strided 1x1 convolutions. Layers of this model that therefore "
-            f"subsample first, with the same outputs: {', '.join(map(repr, found))} (see docs/models.md)",
+            f"subsample first, with the same outputs: {', '.join(map(repr, endangered))} (see docs/models.md)",
             stacklevel=3,
         )
 

@@ -38,10 +38,10 @@ def call(
     try:
         return factory(*values, **keywords)
     except TypeError as error:
-        given = "(input_shape, classes)" if values else ", ".join(keywords) or "no arguments"
+        arguments = "(input_shape, classes)" if values else ", ".join(keywords) or "no arguments"
         raise ValueError(
-            f"model {name!r} cannot be made from {given}, here {input_shape} and {classes}: {error}; allowed are "
-            "an nn.Module, and a function or class that takes input_shape and classes"
+            f"model {name!r} cannot be made from {arguments}, here {input_shape} and {classes}: {error}; allowed "
+            "are an nn.Module, and a function or class that takes input_shape and classes"
         ) from error
 
 

@@ -74,7 +74,7 @@ def format_benchmark(rows: Sequence[BenchmarkRow], more_clients: int = 10_000) -
             ]
         )
         total += [_total_cells(row, "measured"), _total_cells(row.scaled(more_clients), "scaled up")]
-    return "\n".join(["One client", "", *_aligned(each), "", "All clients", "", *_aligned(total)])
+    return "\n".join(["One client", "", *_align(each), "", "All clients", "", *_align(total)])
 
 
 def _measure(classes: int, clients: int, rng: np.random.Generator) -> BenchmarkRow:
@@ -109,7 +109,7 @@ def _total_cells(row: BenchmarkRow, how: str) -> list[str]:
     return [f"{row.classes:,}", f"{row.clients:,}", *sizes, paper, f"{row.seconds:,.1f}", how]
 
 
-def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+def _align(cells: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells

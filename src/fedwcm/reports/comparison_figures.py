@@ -32,7 +32,7 @@ NARROW_BARS = 20
 
 def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]:
     """Return the figures that these runs have numbers for, curves with at most `limit` points."""
-    over_rounds = {figure.key: _filled(figure, groups, limit) for figure in OVER_ROUNDS}
+    over_rounds = {figure.key: _fill(figure, groups, limit) for figure in OVER_ROUNDS}
     alike = len({group.runs[0].classes for group in groups}) == 1
     figures = [
         over_rounds["test-accuracy"],
@@ -158,7 +158,7 @@ def paired_differences(groups: Sequence[MethodRuns]) -> Intervals | None:
             name = f"{pair.other} ({task.name})" if len(tasks) > 1 else pair.other
             if pair.test is not None:
                 one, other = pair.method, pair.other
-                few = rare.get((one, other)) or _turned(rare.get((other, one)))
+                few = rare.get((one, other)) or _turn(rare.get((other, one)))
                 rows[name] = [pair, few if few is not None and few.test is not None else None]
     if not rows:
         return None
@@ -179,7 +179,7 @@ def paired_differences(groups: Sequence[MethodRuns]) -> Intervals | None:
     )
 
 
-def _turned(pair: Difference | None) -> Difference | None:
+def _turn(pair: Difference | None) -> Difference | None:
     """Return the same pair, seen from the other method."""
     if pair is None or pair.test is None:
         return None
@@ -187,8 +187,10 @@ def _turned(pair: Difference | None) -> Difference | None:
     return replace(pair, method=pair.other, other=pair.method, test=turned, ahead=not pair.ahead)
 
 
-def _estimates(name: str, found: Sequence[Difference | None]) -> Estimates:
-    tested = [(pair.test.mean, *pair.interval) if pair and pair.test else (None, None, None) for pair in found]
+def _estimates(name: str, differences: Sequence[Difference | None]) -> Estimates:
+    tested = [
+        (pair.test.mean, *pair.interval) if pair and pair.test else (None, None, None) for pair in differences
+    ]
     return Estimates(name, *([row[i] for row in tested] for i in range(3)))
 
 
@@ -283,26 +285,26 @@ def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
 
 def _cost(figure: Bars, groups: Sequence[MethodRuns], measure: Callable[[Run], float | None]) -> Bars | None:
     """One bar per method."""
-    made = []
+    bars = []
     for group in groups:
         values = [value for run in group.counted if (value := measure(run)) is not None]
         if values:
             whole = spread(values)
-            made.append(Bar(group.label, [whole.mean], [whole.std] if len(values) > 1 else None))
-    return _with_bars(figure, made)
+            bars.append(Bar(group.label, [whole.mean], [whole.std] if len(values) > 1 else None))
+    return _with_bars(figure, bars)
 
 
-def _filled(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves | None:
-    found = curves(groups, metric(figure.key.replace("-", "_")), limit)
-    if not found:
+def _fill(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves | None:
+    lines = curves(groups, metric(figure.key.replace("-", "_")), limit)
+    if not lines:
         return None
-    return replace(figure, curves=found, by_method=True)
+    return replace(figure, curves=lines, by_method=True)
 
 
 def _filled_bars(figure: Bars, groups: Sequence[MethodRuns], readers: Sequence[Reader]) -> Bars | None:
     """Return the figure with a series per method, without those that have no values."""
-    made = [bar(group.label, group.counted, readers) for group in groups]
-    return _with_bars(figure, [series for series in made if any(value is not None for value in series.values)])
+    bars = [bar(group.label, group.counted, readers) for group in groups]
+    return _with_bars(figure, [series for series in bars if any(value is not None for value in series.values)])
 
 
 def _with_bars(figure: Bars, bars: Sequence[Bar]) -> Bars | None:

@@ -42,8 +42,8 @@ def is_constant(figure: Figure) -> bool:
 
 def constant_note(figures: Sequence[Figure]) -> str:
     """Return a sentence about the figures that are not drawn; empty if there are none."""
-    said = [f"“{figure.title}” ({_values(figure)})" for figure in figures]
-    return f"Constant, and so not drawn: {', '.join(said)}." if said else ""
+    notes = [f"“{figure.title}” ({_values(figure)})" for figure in figures]
+    return f"Constant, and so not drawn: {', '.join(notes)}." if notes else ""
 
 
 def _values(figure: Figure) -> str:
@@ -198,18 +198,18 @@ def _influence(runs: Sequence[Run]) -> list[str]:
 def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
     """How to read the figures, and what the page leaves out."""
     longest = max(len(run.history) for group in groups for run in group.runs)
-    said = []
+    notes = []
     if any(len(group.runs) > 1 for group in groups):
-        said.append("Lines and bars are means over the seeds, bands and whiskers one standard deviation.")
+        notes.append("Lines and bars are means over the seeds, bands and whiskers one standard deviation.")
     if longest > limit:
-        said.append(
+        notes.append(
             f"Curves are thinned to {limit} of {longest} evaluated rounds; all are in the runs' metrics.jsonl."
         )
     if len({group.runs[0].classes for group in groups}) > 1:
-        said.append("The runs have different classes: figures by class are left out.")
+        notes.append("The runs have different classes: figures by class are left out.")
     if len(groups) > SHOWN:
-        said.append(f"The {SHOWN} best of {len(groups)} are switched on; the others can be.")
-    return said + text.unbalanced_test_set(groups)
+        notes.append(f"The {SHOWN} best of {len(groups)} are switched on; the others can be.")
+    return notes + text.unbalanced_test_set(groups)
 
 
 def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
@@ -232,8 +232,8 @@ def _styles(groups: Sequence[MethodRuns], best: Sequence[str]) -> dict[str, int]
 
 
 def _costs(group: MethodRuns) -> dict[str, float]:
-    found = {"MB": spread_of(group, "megabytes_per_round"), "seconds": spread_of(group, "seconds_per_round")}
-    return {unit: cost.mean for unit, cost in found.items() if cost is not None}
+    spreads = {"MB": spread_of(group, "megabytes_per_round"), "seconds": spread_of(group, "seconds_per_round")}
+    return {unit: cost.mean for unit, cost in spreads.items() if cost is not None}
 
 
 def _best(groups: Sequence[MethodRuns]) -> list[str]:

@@ -82,9 +82,9 @@ def _draw_sizes(axes: Any, counts: Ints, name: str, largest: int) -> None:
 
 
 def _draw_cells(axes: Any, counts: Ints, classes: Sequence[str], scale: Any) -> Any:
-    held = np.ma.masked_equal(counts.T, 0)
+    present = np.ma.masked_equal(counts.T, 0)
     axes.set_axis_on()
-    image = axes.imshow(held, aspect="auto", cmap=SAMPLES, norm=scale, interpolation="nearest")
+    image = axes.imshow(present, aspect="auto", cmap=SAMPLES, norm=scale, interpolation="nearest")
     axes.set(xlabel="client", ylabel="class, from head to tail")
     axes.xaxis.get_major_locator().set_params(integer=True)
     if len(classes) <= NAMED_CLASSES:

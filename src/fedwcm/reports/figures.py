@@ -173,7 +173,7 @@ def _short(value: object) -> object:
     return [_short(item) for item in value]
 
 
-def thinned(length: int, limit: int) -> list[int]:
+def thin_curve(length: int, limit: int) -> list[int]:
     """At most `limit` indices of a sequence, evenly spaced, including the first and the last."""
     if length <= limit:
         return list(range(length))

@@ -49,7 +49,7 @@ def load_run(path: Path) -> Run:
 
 def group_runs(runs: Sequence[Run]) -> list[MethodRuns]:
     """Return these runs in groups that differ by their seed only."""
-    return _grouped(_with_class_names(runs))
+    return _group(_with_class_names(runs))
 
 
 def _run_paths(folder: Path) -> list[Path]:
@@ -57,25 +57,25 @@ def _run_paths(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
     RunFolder(folder).refuse_search()
-    found = list(find_runs(folder))
-    if not found:
+    paths = list(find_runs(folder))
+    if not paths:
         raise FileNotFoundError(f"{folder} holds no run: there is no config.toml in it or in a folder below it")
-    return [path for path in found if RunFolder(path).metrics_file.exists()] or found
+    return [path for path in paths if RunFolder(path).metrics_file.exists()] or paths
 
 
 def _with_class_names(runs: Sequence[Run]) -> list[Run]:
     """Return the runs with names for all classes: those of another run on the same data, or numbers."""
     known = {(run.settings.get("data.dataset"), len(run.classes)): run.classes for run in runs if run.classes}
 
-    def named(run: Run) -> Run:
+    def name_classes(run: Run) -> Run:
         number = len(run.train_counts)
         numbers = tuple(map(str, range(number)))
         return run.copy_with(classes=known.get((run.settings.get("data.dataset"), number), numbers))
 
-    return [run if run.classes else named(run) for run in runs]
+    return [run if run.classes else name_classes(run) for run in runs]
 
 
-def _grouped(runs: Iterable[Run]) -> list[MethodRuns]:
+def _group(runs: Iterable[Run]) -> list[MethodRuns]:
     """Return groups in the order of their first run; equal names get the options that differ as a suffix."""
     by_identity: dict[tuple[object, ...], list[Run]] = {}
     for run in _without_repeated(runs):

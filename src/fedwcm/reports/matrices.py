@@ -7,7 +7,7 @@ import numpy as np
 from fedwcm.core.types import Ints
 from fedwcm.experiment.records import PartitionRecord
 from fedwcm.experiment.run import Run
-from fedwcm.reports.figures import Heatmap, Matrix, Number, thinned
+from fedwcm.reports.figures import Heatmap, Matrix, Number, thin_curve
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.series import head_to_tail
 
@@ -31,16 +31,16 @@ def split(runs: Sequence[Run]) -> Heatmap | None:
         return None
     first, shared = known[0]
     listed = range(0, shared.clients, shared.every)
-    drawn = thinned(len(listed), max(1, MATRIX_CELLS // max(1, len(first.classes))))
+    drawn = thin_curve(len(listed), max(1, MATRIX_CELLS // max(1, len(first.classes))))
     order = head_to_tail(first)
     divisions = _divisions(shared, known)[: max(1, FIGURE_CELLS // max(1, len(drawn) * len(order)))]
     seeds_tell = len({run.seed for run, _ in divisions}) == len(divisions)
     matrices = [
         Matrix(
             f"seed {run.seed}" if seeds_tell else f"{run.label}, seed {run.seed}",
-            [[held.counts[i][c] or None for i in drawn] for c in order],
+            [[partition.counts[i][c] or None for i in drawn] for c in order],
         )
-        for run, held in divisions
+        for run, partition in divisions
     ]
     left_out = len(drawn) < shared.clients
     note = f" {len(drawn)} of {shared.clients:,} clients are drawn, evenly spaced." if left_out else ""
@@ -70,7 +70,7 @@ def weights(run: Run) -> Heatmap | None:
     even = all(np.isclose(share, 1.0) for _, shares in listed for share in shares.values())
     if not listed or even or len(clients) * FEWEST_ROUNDS > MATRIX_CELLS:
         return None
-    listed = [listed[i] for i in thinned(len(listed), MATRIX_CELLS // len(clients))]
+    listed = [listed[i] for i in thin_curve(len(listed), MATRIX_CELLS // len(clients))]
     rows: list[list[Number]] = [[shares.get(client) for _, shares in listed] for client in clients]
     return Heatmap(
         key="weights",
@@ -91,7 +91,7 @@ def confusion(groups: Sequence[MethodRuns]) -> Heatmap | None:
     first = groups[0].runs[0]
     order = head_to_tail(first)
     order += [i for i in range(len(first.classes)) if i not in order]
-    tested = {group.label: found for group in groups if (found := _confusions(group))}
+    tested = {group.label: confusions for group in groups if (confusions := _confusions(group))}
     if not tested or len(order) > MOST_CLASSES:
         return None
     names = [first.classes[i] for i in order]
@@ -103,7 +103,7 @@ def confusion(groups: Sequence[MethodRuns]) -> Heatmap | None:
         "the model that is kept. The diagonal is right; a dark column is a class that swallows others.",
         column_labels=names,
         row_labels=names,
-        matrices=[Matrix(label, _row_shares(found, order)) for label, found in shown],
+        matrices=[Matrix(label, _row_shares(confusions, order)) for label, confusions in shown],
         x_label="predicted class",
         y_label="true class",
         value_label="share of the true class",
@@ -136,8 +136,12 @@ def _divisions(
     first: PartitionRecord, known: Sequence[tuple[Run, PartitionRecord]]
 ) -> list[tuple[Run, PartitionRecord]]:
     """One run for each different division of the same samples among as many clients."""
-    found: dict[object, tuple[Run, PartitionRecord]] = {}
-    for run, held in known:
-        if (held.classes, held.clients, held.totals) == (first.classes, first.clients, first.totals):
-            found.setdefault(held.counts, (run, held))
-    return list(found.values())
+    divisions: dict[object, tuple[Run, PartitionRecord]] = {}
+    for run, partition in known:
+        if (partition.classes, partition.clients, partition.totals) == (
+            first.classes,
+            first.clients,
+            first.totals,
+        ):
+            divisions.setdefault(partition.counts, (run, partition))
+    return list(divisions.values())

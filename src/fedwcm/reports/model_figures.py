@@ -9,7 +9,7 @@ from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Number
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import spread
-from fedwcm.reports.text import counted
+from fedwcm.reports.text import count_nouns
 
 MOST_CLIENTS, WIDE_FROM = 100, 20
 """Clients up to which each gets a bar, and bars from which their figure is wide."""
@@ -17,25 +17,25 @@ MOST_CLIENTS, WIDE_FROM = 100, 20
 
 def client_bars(groups: Sequence[MethodRuns]) -> Bars | None:
     """Accuracy of each client, mean over the seeds; the worst client first."""
-    told = {group.label: _accuracies(group) for group in groups if _accuracies(group)}
-    names = dict.fromkeys(name for values in told.values() for name in values)
-    if not told or len(names) > MOST_CLIENTS:
+    accuracies = {group.label: _accuracies(group) for group in groups if _accuracies(group)}
+    names = dict.fromkeys(name for values in accuracies.values() for name in values)
+    if not accuracies or len(names) > MOST_CLIENTS:
         return None
-    first = next(iter(told.values()))
+    first = next(iter(accuracies.values()))
     ranked = sorted(names, key=lambda name: spread(first[name]).mean if name in first else 1.0)
     alone = len(groups) == 1 and len(groups[0].runs) == 1
     return Bars(
         key="client-accuracy",
         title="Accuracy of each client",
         caption="Test accuracy of the model that is kept, the worst client first"
-        + ("." if len(groups) == 1 else f" by {next(iter(told))}."),
+        + ("." if len(groups) == 1 else f" by {next(iter(accuracies))}."),
         by_method=not alone,
         categories=ranked,
-        bars=[_bar("test accuracy" if alone else label, values, ranked) for label, values in told.items()],
+        bars=[_bar("test accuracy" if alone else label, values, ranked) for label, values in accuracies.items()],
         x_label="client",
         y_label="accuracy",
         bounds=(0, 1),
-        wide=len(ranked) * len(told) > WIDE_FROM,
+        wide=len(ranked) * len(accuracies) > WIDE_FROM,
     )
 
 
@@ -51,7 +51,7 @@ def fine_tuned_bars(run: Run) -> Bars | None:
         key="fine-tuned",
         title="Each client before and after fine-tuning",
         caption="Test accuracy at the client, of the model that is kept and after the client has trained it on: "
-        f"{counted(record.epochs, 'epoch')}, {layers}, learning rate {record.lr:g}.",
+        f"{count_nouns(record.epochs, 'epoch')}, {layers}, learning rate {record.lr:g}.",
         categories=ranked,
         bars=[Bar("before", [before[n] for n in ranked]), Bar("after", [after[n] for n in ranked])],
         x_label="client",
@@ -63,12 +63,12 @@ def fine_tuned_bars(run: Run) -> Bars | None:
 
 def _accuracies(group: MethodRuns) -> dict[str, list[float]]:
     """Return the accuracies of each client over the seeds."""
-    found: dict[str, list[float]] = {}
+    by_client: dict[str, list[float]] = {}
     for run in group.runs:
-        told: Mapping[str, float] = (run.summary.client_accuracy if run.summary else None) or {}
-        for name, value in told.items():
-            found.setdefault(name, []).append(value)
-    return found
+        accuracies: Mapping[str, float] = (run.summary.client_accuracy if run.summary else None) or {}
+        for name, value in accuracies.items():
+            by_client.setdefault(name, []).append(value)
+    return by_client
 
 
 def _bar(label: str, values: Mapping[str, Sequence[float]], names: Sequence[str]) -> Bar:

@@ -16,9 +16,9 @@ def sentence(text: str) -> str:
     return re.sub(r"(?<!\S)\(?--[a-z][\w-]*(?: [\w.]+=[\w.]*\w| [\d.-]*\d)?", _code, escape(text))
 
 
-def _code(found: re.Match[str]) -> str:
-    flag = found[0].removeprefix("(")
-    return found[0].removesuffix(flag) + f"<code>{flag}</code>"
+def _code(match: re.Match[str]) -> str:
+    flag = match[0].removeprefix("(")
+    return match[0].removesuffix(flag) + f"<code>{flag}</code>"
 
 
 def breakable(name: str) -> str:

@@ -71,7 +71,7 @@ def draw_figures(figures: Iterable[Figure], folder: Path, methods: Mapping[str, 
     paths = []
     with mpl.rc_context(STYLE):
         for single in chain.from_iterable(map(_singles, figures)):
-            drawn = _drawn(single, methods)
+            drawn = _draw_figure(single, methods)
             for suffix, metadata in FORMATS.items():
                 paths.append(folder / f"{single.key}.{suffix}")
                 drawn.savefig(paths[-1], metadata=metadata)
@@ -92,7 +92,7 @@ def _singles(figure: Figure) -> Iterator[Figure]:
         yield replace(figure, key=f"{figure.key}-{name}{number}", matrices=[matrix])
 
 
-def _drawn(figure: Figure, methods: Mapping[str, int]) -> Any:
+def _draw_figure(figure: Figure, methods: Mapping[str, int]) -> Any:
     from matplotlib.figure import Figure as Canvas
 
     canvas = Canvas(figsize=(WIDE if figure.wide else NARROW, HEIGHT), layout="constrained")
@@ -110,7 +110,9 @@ def _drawn(figure: Figure, methods: Mapping[str, int]) -> Any:
     return canvas
 
 
-def _shown(figure: Figure, methods: Mapping[str, int], series: Sequence[Curve | Bar]) -> list[tuple[int, int]]:
+def _abbreviate(
+    figure: Figure, methods: Mapping[str, int], series: Sequence[Curve | Bar]
+) -> list[tuple[int, int]]:
     """Which series to draw: their positions in the figure, and in the order of styles."""
     if not figure.by_method:
         return [(i, i if one.style is None else one.style) for i, one in enumerate(series)]
@@ -119,7 +121,7 @@ def _shown(figure: Figure, methods: Mapping[str, int], series: Sequence[Curve | 
 
 def _curves(axes: Any, figure: Curves, methods: Mapping[str, int]) -> None:
     right = axes.twinx() if figure.right_label else None
-    shown = _shown(figure, methods, figure.curves)
+    shown = _abbreviate(figure, methods, figure.curves)
     for position, style in shown:
         curve = figure.curves[position]
         _curve(right if curve.right and right is not None else axes, figure, curve, style)
@@ -207,7 +209,7 @@ def _lines(name: str, room: int) -> list[str]:
 
 
 def _bars(axes: Any, figure: Bars, methods: Mapping[str, int]) -> None:
-    shown = _shown(figure, methods, figure.bars)
+    shown = _abbreviate(figure, methods, figure.bars)
     places, width = np.arange(len(figure.categories)), 0.8 / max(1, len(shown))
     for order, (position, style) in enumerate(shown):
         bar = figure.bars[position]

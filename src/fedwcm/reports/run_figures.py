@@ -17,7 +17,7 @@ from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, laye
 
 def run_figures(run: Run, limit: int) -> list[Figure]:
     """Return the figures that this run has numbers for, curves with at most `limit` points."""
-    over_rounds = {figure.key: _filled(figure, run, fields, limit) for figure, fields in OVER_ROUNDS}
+    over_rounds = {figure.key: _fill(figure, run, fields, limit) for figure, fields in OVER_ROUNDS}
     figures = [
         over_rounds["accuracy"],
         over_rounds["loss"],
@@ -212,10 +212,10 @@ def layer_curves(run: Run, limit: int) -> Curves | None:
         caption="Named from the first layer to the last; 1 is a layer whose neurons fire for one class each.",
         y_label="neuron concentration",
     )
-    return _filled(figure, run, {name: metric("concentration_layers", name) for name in layers(run)}, limit)
+    return _fill(figure, run, {name: metric("concentration_layers", name) for name in layers(run)}, limit)
 
 
-def _filled(figure: Curves, run: Run, fields: Mapping[str, Reader], limit: int) -> Curves | None:
+def _fill(figure: Curves, run: Run, fields: Mapping[str, Reader], limit: int) -> Curves | None:
     curves = _present(*[curve(name, [run], read, limit) for name, read in fields.items()])
     return replace(figure, curves=curves) if curves else None
 

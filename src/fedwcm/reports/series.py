@@ -6,7 +6,7 @@ import numpy as np
 
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
-from fedwcm.reports.figures import Bar, Curve, Number, thinned
+from fedwcm.reports.figures import Bar, Curve, Number, thin_curve
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import spread
 
@@ -35,7 +35,7 @@ def curve(name: str, runs: Sequence[Run], read: Reader, limit: int) -> Curve | N
     if not values:
         return None
     rounds = sorted(values)
-    rounds = [rounds[i] for i in thinned(len(rounds), limit)]
+    rounds = [rounds[i] for i in thin_curve(len(rounds), limit)]
     spreads = [spread(values[number]) for number in rounds]
     band = [s.std for s in spreads] if len(runs) > 1 else None
     return Curve(name, rounds, [s.mean for s in spreads], band)
@@ -43,8 +43,8 @@ def curve(name: str, runs: Sequence[Run], read: Reader, limit: int) -> Curve | N
 
 def curves(groups: Sequence[MethodRuns], read: Reader, limit: int) -> list[Curve]:
     """Return the curve of every group that has this number."""
-    found = [curve(group.label, group.runs, read, limit) for group in groups]
-    return [line for line in found if line is not None]
+    drawn = [curve(group.label, group.runs, read, limit) for group in groups]
+    return [line for line in drawn if line is not None]
 
 
 def layers(run: Run) -> list[str]:
@@ -100,9 +100,9 @@ def seconds_per_round(run: Run) -> float | None:
 
 def milestones(run: Run) -> list[tuple[float, float]]:
     """Return the rounds that set a new best test accuracy, with it: they tell when any level was first reached."""
-    best, found = -1.0, []
+    best, rounds = -1.0, []
     for record in run.history:
         if record.test_accuracy is not None and record.test_accuracy > best:
             best = record.test_accuracy
-            found.append((float(record.round), best))
-    return found
+            rounds.append((float(record.round), best))
+    return rounds

@@ -172,7 +172,7 @@ def differences(
     pairs: list[Difference] = []
     for place, method in enumerate(ranked):
         others = [other for other in ranked if other != method]
-        tests = [_tested(values[method], values[other]) for other in others]
+        tests = [_test(values[method], values[other]) for other in others]
         corrected = iter(holm([test.p for test in tests if test is not None]))
         p_values = [None if test is None else next(corrected) for test in tests]
         for other, test, p in list(zip(others, tests, p_values, strict=True))[place:]:
@@ -191,7 +191,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _tested(values: Mapping[Hashable, float], others: Mapping[Hashable, float]) -> PairedTest | None:
+def _test(values: Mapping[Hashable, float], others: Mapping[Hashable, float]) -> PairedTest | None:
     """Return the test over the seeds that both have. The spread of a difference is at most the sum of theirs."""
     pairs = [(value, others[seed]) for seed, value in values.items() if seed in others]
     largest = sum(spread(side).std for side in zip(*pairs, strict=True))

@@ -85,10 +85,10 @@ def chosen_by(tasks: Sequence[Task]) -> str:
 def _validation_metric(task: Task) -> SelectBy | None:
     """Return the metric by which all runs select a round, accuracy if they differ, None if they do not select."""
     runs = task.evaluated
-    asked = {run.select_by for run in runs}
-    metric: SelectBy = asked.pop() if len(asked) == 1 else "accuracy"
-    found = [run.outcome.number(VALIDATION_METRICS[metric]) is not None for run in runs]
-    return metric if found and all(found) else None
+    metrics = {run.select_by for run in runs}
+    metric: SelectBy = metrics.pop() if len(metrics) == 1 else "accuracy"
+    measured = [run.outcome.number(VALIDATION_METRICS[metric]) is not None for run in runs]
+    return metric if measured and all(measured) else None
 
 
 def best_settings(task: Task) -> Task:
@@ -144,7 +144,7 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
         return Curves(
             key=slug, title=title, caption=caption, curves=curves, x_label=key, y_label="accuracy", log_x=log
         )
-    bars = [replace(_bar(labels[line], dict(found), values), style=styles[line]) for line, found in lines.items()]
+    bars = [replace(_bar(labels[line], dict(cells), values), style=styles[line]) for line, cells in lines.items()]
     names = [str(value) for value in values]
     return Bars(
         key=slug, title=title, caption=caption, categories=names, bars=bars, x_label=key, y_label="accuracy"
@@ -152,10 +152,10 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
 
 
 def _caption(groups: Sequence[MethodRuns]) -> str:
-    said = "A colour per method."
+    caption = "A colour per method."
     if any(len(group.runs) > 1 for group in groups):
-        said += " Mean over the seeds; the band is one standard deviation."
-    return said + (" Runs that diverged are left out." if any(group.diverged for group in groups) else "")
+        caption += " Mean over the seeds; the band is one standard deviation."
+    return caption + (" Runs that diverged are left out." if any(group.diverged for group in groups) else "")
 
 
 def _curve(name: str, line: Sequence[tuple[object, Spread]]) -> Curve:
@@ -165,8 +165,8 @@ def _curve(name: str, line: Sequence[tuple[object, Spread]]) -> Curve:
 
 
 def _bar(name: str, line: dict[object, Spread], values: Sequence[object]) -> Bar:
-    found = [line.get(value) for value in values]
-    return Bar(name, [s.mean if s else None for s in found], [s.std if s else None for s in found])
+    cells = [line.get(value) for value in values]
+    return Bar(name, [s.mean if s else None for s in cells], [s.std if s else None for s in cells])
 
 
 def _pivot(groups: Sequence[MethodRuns]) -> Pivot:
@@ -178,5 +178,5 @@ def _pivot(groups: Sequence[MethodRuns]) -> Pivot:
         options = values_of(group, keys)
         row = (method_name(group), *(options[key] for key in others))
         cells.setdefault(row, {})[options[last]] = None if group.diverged else spread_of(group, first)
-    rows = tuple((row, tuple(found.get(value) for value in values)) for row, found in cells.items())
+    rows = tuple((row, tuple(columns.get(value) for value in values)) for row, columns in cells.items())
     return Pivot(("method", *others), last, values, rows)

@@ -90,8 +90,8 @@ class Task:
     def first(self) -> str:
         """The metric by which methods are ranked: the selected accuracy if all have validation data."""
         selected, final = FIRST
-        found = [run.outcome.number(selected) is not None for run in self.evaluated]
-        return selected if found and all(found) else final
+        measured = [run.outcome.number(selected) is not None for run in self.evaluated]
+        return selected if measured and all(measured) else final
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, str]:
@@ -133,7 +133,7 @@ def rows_of(groups: Sequence[MethodRuns]) -> list[Row]:
 
 
 def _ranked(task: Task, positions: dict[str, int], swept: Sequence[str]) -> list[Row]:
-    marked = {column: _marked(task, column) for column in COLUMNS}
+    marked = {column: _mark(task, column) for column in COLUMNS}
     verdicts = verdicts_of(task)
     most = max(len(group.counted) for group in task.groups)
     enough = FEW_SEEDS if most >= FEW_SEEDS else min(2, most)
@@ -212,18 +212,18 @@ def pairs(task: Task, column: str | None = None) -> list[Difference]:
 
 def verdicts_of(task: Task) -> dict[str, str]:
     """How each method compares with the best of its task."""
-    said = {group.label: "diverged" if group.diverged else "–" for group in task.groups}
+    marks = {group.label: "diverged" if group.diverged else "–" for group in task.groups}
     against = against_best(pairs(task))
     if against:
         sure = all(pair.verdict in ("better", "equivalent") for pair in against)
-        said[against[0].method] = "best" if sure else "highest"
-        said |= {pair.other: _against(pair) for pair in against}
-    return said
+        marks[against[0].method] = "best" if sure else "highest"
+        marks |= {pair.other: _against(pair) for pair in against}
+    return marks
 
 
-def against_best(found: Sequence[Difference]) -> list[Difference]:
+def against_best(differences: Sequence[Difference]) -> list[Difference]:
     """Return the pairs of the best method, its nearest rival first."""
-    return [pair for pair in found if pair.method == found[0].method]
+    return [pair for pair in differences if pair.method == differences[0].method]
 
 
 def _against(pair: Difference) -> str:
@@ -238,7 +238,7 @@ def _against(pair: Difference) -> str:
     if pair.verdict == "equivalent":
         return f"equivalent within {pair.margin}"
     low, high = pair.interval
-    interval = f"{signed(-pair.test.mean)} ({signed(-high)} to {signed(-low)})"
+    interval = f"{sign(-pair.test.mean)} ({sign(-high)} to {sign(-low)})"
     return f"undecided: {interval}; {pair.seeds} seeds, {needed_text(pair.seeds_needed)} needed"
 
 
@@ -247,12 +247,12 @@ def needed_text(seeds: int | None) -> str:
     return f"more than {MOST_SEEDS:,}" if seeds is None else f"about {seeds}"
 
 
-def signed(value: float) -> str:
+def sign(value: float) -> str:
     """Three digits after the point, with a sign."""
     return f"{value:+.3f}".replace("-", "−")
 
 
-def _marked(task: Task, column: str) -> set[str]:
+def _mark(task: Task, column: str) -> set[str]:
     """Return the best method in a column and, from `FEW_SEEDS` on, its equals; none of a single method."""
     if column.startswith("seconds") and any(run.shared_machine for group in task.groups for run in group.runs):
         return set()  # runs at the same time slow each other down

@@ -111,4 +111,4 @@ def _latex_bold(text: str, best: bool) -> str:
 
 
 def _latex(text: str) -> str:
-    return re.sub("[" + re.escape("".join(LATEX)) + "]", lambda found: LATEX[found[0]], text)
+    return re.sub("[" + re.escape("".join(LATEX)) + "]", lambda match: LATEX[match[0]], text)

@@ -24,7 +24,7 @@ def run_title(run: Run) -> str:
 def comparison_title(groups: Sequence[MethodRuns]) -> str:
     """Return the title of the report of several methods."""
     sets = list(dict.fromkeys(dataset_name(group.settings) for group in groups))
-    return f"{counted(len(groups), _kind(groups))} compared on {listed(sets)}"
+    return f"{count_nouns(len(groups), _kind(groups))} compared on {join_names(sets)}"
 
 
 def _kind(groups: Sequence[MethodRuns]) -> str:
@@ -50,18 +50,18 @@ def privacy(groups: Sequence[MethodRuns]) -> list[str]:
     """Say what was hidden of the clients' class counts, and at what cost: once for all, or for each method."""
     modes = {(group.settings.get("privacy.mode"), group.settings.get("privacy.epsilon")) for group in groups}
     if len(modes) == 1:
-        said = _hidden([run for group in groups for run in group.runs])
-        return [f"Privacy: {said}"] if said else []
-    return [f"Privacy of {group.label}: {said}" for group in groups if (said := _hidden(group.runs))]
+        sentence = _hidden([run for group in groups for run in group.runs])
+        return [f"Privacy: {sentence}"] if sentence else []
+    return [f"Privacy of {group.label}: {sentence}" for group in groups if (sentence := _hidden(group.runs))]
 
 
 def _hidden(runs: Sequence[Run]) -> str:
-    said, settings = [], runs[0].settings
+    sentences, settings = [], runs[0].settings
     if settings.get("privacy.mode") == "he":
-        said.append(f"the class counts were added up under homomorphic encryption{_cost(runs)}")
+        sentences.append(f"the class counts were added up under homomorphic encryption{_cost(runs)}")
     if (epsilon := settings.get("privacy.epsilon")) is not None:
-        said.append(f"noise hides whether a sample is there (ε = {epsilon}) and its class (2ε)")
-    return "; ".join(said) + "." if said else ""
+        sentences.append(f"noise hides whether a sample is there (ε = {epsilon}) and its class (2ε)")
+    return "; ".join(sentences) + "." if sentences else ""
 
 
 def _cost(runs: Sequence[Run]) -> str:
@@ -82,10 +82,10 @@ def comparison_setup(groups: Sequence[MethodRuns]) -> list[str]:
     runs = [run for group in groups for run in group.runs]
     seeds = len({str(run.seed) for run in runs})
     kind = _kind(groups)
-    said = f"{counted(len(groups), kind)}, {counted(seeds, 'seed')}, {counted(len(runs), 'run')}."
+    sentence = f"{count_nouns(len(groups), kind)}, {count_nouns(seeds, 'seed')}, {count_nouns(len(runs), 'run')}."
     if kind == "setting":
-        said += f" What follows holds for {runs[0].label}; the options that differ are listed below."
-    return [said, *run_setup(runs[0], differing(groups))]
+        sentence += f" What follows holds for {runs[0].label}; the options that differ are listed below."
+    return [sentence, *run_setup(runs[0], differing(groups))]
 
 
 def run_headline(run: Run) -> list[str]:
@@ -98,14 +98,14 @@ def run_headline(run: Run) -> list[str]:
     when = "The model ends" if run.finished else "So far the model is"
     if run.diverged:
         when = "Before it diverged the model was"
-    said = [f"{when} at {_accuracy(run, final)}; the best evaluation had {best:.3f}."]
-    said = [*_selected(run), *said]
+    sentences = [f"{when} at {_accuracy(run, final)}; the best evaluation had {best:.3f}."]
+    sentences = [*_describe_selection(run), *sentences]
     if run.summary is not None and run.summary.stopped:
-        said.append(f"It stopped early, {run.summary.stopped}.")
+        sentences.append(f"It stopped early, {run.summary.stopped}.")
     many, few = run.outcome.many, run.outcome.few
     if many is not None and few is not None:
-        said.append(f"Frequent classes reach {many:.3f}, rare ones {few:.3f}.")
-    return said
+        sentences.append(f"Frequent classes reach {many:.3f}, rare ones {few:.3f}.")
+    return sentences
 
 
 def _accuracy(run: Run, final: float) -> str:
@@ -117,7 +117,7 @@ def _accuracy(run: Run, final: float) -> str:
     return f"a balanced accuracy of {balanced:.3f} and a test accuracy of {final:.3f}"
 
 
-def _selected(run: Run) -> list[str]:
+def _describe_selection(run: Run) -> list[str]:
     """Return what was selected on the validation data, if there is any."""
     outcome = run.outcome
     value = outcome.number(VALIDATION_METRICS[run.select_by])
@@ -189,27 +189,29 @@ def unbalanced_test_set(groups: Sequence[MethodRuns]) -> list[str]:
 
 def _data(run: Run) -> str:
     counts = [count for count in run.train_counts if count]
-    said = f"Data: {dataset_name(run.settings)}"
+    sentence = f"Data: {dataset_name(run.settings)}"
     if counts:
-        said += f", {sum(counts):,} training samples of {counted(len(run.train_counts), 'class', 'classes')}"
-        said += f", the most frequent with {max(counts):,} samples and the rarest with {min(counts):,}"
+        sentence += (
+            f", {sum(counts):,} training samples of {count_nouns(len(run.train_counts), 'class', 'classes')}"
+        )
+        sentence += f", the most frequent with {max(counts):,} samples and the rarest with {min(counts):,}"
         if (ratio := max(counts) / min(counts)) >= 1.5:
-            said += f" (1 to {ratio:.3g})"
-    return said + "."
+            sentence += f" (1 to {ratio:.3g})"
+    return sentence + "."
 
 
 def _clients(run: Run) -> str:
     settings = run.settings
     number = run.partition.clients if run.partition else settings.get("partition.clients")
     options = [f"{key.removeprefix('partition.')} {value}" for key, value in settings.items() if _is_option(key)]
-    said = f"Clients: {number if number is not None else 'the real ones'}"
+    sentence = f"Clients: {number if number is not None else 'the real ones'}"
     division = settings.get("partition.name", "natural")
-    said += ", as the data name them" if division == "natural" else f", divided by “{division}”"
-    said += f" ({', '.join(options)})" if options else ""
+    sentence += ", as the data name them" if division == "natural" else f", divided by “{division}”"
+    sentence += f" ({', '.join(options)})" if options else ""
     share, dropout = settings.get("participation.fraction"), settings.get("participation.dropout")
     if is_number(share):
-        said += f"; {100 * share:.3g} % of them are asked to train in a round"
-    return said + (f", of whom {100 * dropout:.3g} % never answer." if is_number(dropout) and dropout else ".")
+        sentence += f"; {100 * share:.3g} % of them are asked to train in a round"
+    return sentence + (f", of whom {100 * dropout:.3g} % never answer." if is_number(dropout) and dropout else ".")
 
 
 def _is_option(key: str) -> bool:
@@ -220,17 +222,17 @@ def _training(run: Run, differing_keys: Sequence[str]) -> str:
     settings = run.settings
     model, rounds, batch, rate = (settings.get(key, "?") for key in TRAINING)
     work = next((unit for unit in ("step", "epoch") if f"local.{unit}s" in settings), "epoch")
-    amount = counted(settings.get(f"local.{work}s", "?"), work)
+    amount = count_nouns(settings.get(f"local.{work}s", "?"), work)
     total, trained = settings.get("model.parameters"), run.summary and run.summary.parameters
     if trained and is_number(total) and total > trained:
         model = f"{model} ({trained:,} of its {total:,} parameters are trained and sent)"
-    said = f"Training: model {model}, {counted(rounds, 'round')}; a client takes {amount} "
-    said += f"in batches of {batch} at a learning rate of {f'{rate:g}' if is_number(rate) else rate}"
+    sentence = f"Training: model {model}, {count_nouns(rounds, 'round')}; a client takes {amount} "
+    sentence += f"in batches of {batch} at a learning rate of {f'{rate:g}' if is_number(rate) else rate}"
     for part, usual in (("loss", "cross_entropy"), ("sampler", "uniform")):
         name = settings.get(f"{part}.name", usual)
         if name != usual and f"{part}.name" not in differing_keys:
-            said += f", with the {part} “{name}”"
-    return said + "."
+            sentence += f", with the {part} “{name}”"
+    return sentence + "."
 
 
 TRAINING = ("model.name", "run.rounds", "local.batch_size", "local.lr")
@@ -247,11 +249,11 @@ def plain_number(value: float) -> str:
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def counted(count: object, one: str, many: str | None = None) -> str:
+def count_nouns(count: object, one: str, many: str | None = None) -> str:
     """Return a number with its noun, in the plural unless it is 1."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Return names as a phrase: `a, b and c`."""
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

@@ -20,13 +20,13 @@ from fedwcm.reports.table import (
     method_name,
     needed_text,
     pairs,
-    signed,
+    sign,
     spread_of,
     swept_options,
     tasks_of,
 )
 from fedwcm.reports.table_files import cell_text
-from fedwcm.reports.text import listed
+from fedwcm.reports.text import join_names
 
 JUDGED = (*FIRST, "few")
 """The metrics whose pairs are in `comparison.json`."""
@@ -41,13 +41,13 @@ MOST_NAMED = 6
 def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
     """Return what a comparison shows, a paragraph per task."""
     tasks, tuned = tasks_of(groups), tuned_options(groups)
-    said = [
+    sentences = [
         (f"{task.name}: " if len(tasks) > 1 else "") + " ".join(_sentences(best_settings(task) if tuned else task))
         for task in tasks
     ]
     if not tuned:
-        return said
-    return [*said, chosen_by(tasks)]
+        return sentences
+    return [*sentences, chosen_by(tasks)]
 
 
 def verdict_records(groups: Sequence[MethodRuns]) -> list[dict[str, object]]:
@@ -88,8 +88,8 @@ def _sentences(task: Task) -> list[str]:
     best = against[0].method if against else max(known, key=lambda label: known[label].mean)
     if not against:
         return [f"{best} {has} a test accuracy of {cell_text(known[best])}."]
-    said = [f"{best} {has} the highest test accuracy, {cell_text(known[best])}.", *_judged(against, known)]
-    return said + _on_rare_classes(task, best) + _rounds_saved(task, best)
+    sentences = [f"{best} {has} the highest test accuracy, {cell_text(known[best])}.", *_judge(against, known)]
+    return sentences + _on_rare_classes(task, best) + _rounds_saved(task, best)
 
 
 def _on_rare_classes(task: Task, best: str) -> list[str]:
@@ -101,10 +101,10 @@ def _on_rare_classes(task: Task, best: str) -> list[str]:
         return []
     first = against[0].method
     whose = "it" if first == best else first
-    said = (
+    sentence = (
         f"On the rare classes{_names(task.groups[0].runs[0])} {whose} has the highest, {cell_text(known[first])}."
     )
-    return [said, *_judged(against, known)]
+    return [sentence, *_judge(against, known)]
 
 
 def _names(run: Run) -> str:
@@ -112,7 +112,7 @@ def _names(run: Run) -> str:
     rule = "share" if run.settings.get("run.shot_groups") == "share" else "range"
     groups = shot_groups(np.array(run.train_counts), rule) if any(run.train_counts) else {}  # type: ignore[arg-type]
     names = [run.classes[index] for index in groups.get("few", ())]
-    return f" ({listed(names)})" if 0 < len(names) <= MOST_NAMED and max(map(len, names)) < 20 else ""
+    return f" ({join_names(names)})" if 0 < len(names) <= MOST_NAMED and max(map(len, names)) < 20 else ""
 
 
 def default_target(groups: Sequence[MethodRuns]) -> float:
@@ -129,12 +129,12 @@ def _rounds_saved(task: Task, best: str) -> list[str]:
     later = {label: number for label, number in rounds.items() if number is not None}
     if own is None or not rounds or any(number <= own for number in later.values()):
         return []
-    said = f"{best} reaches {target:g} after {own:.0f} rounds on average"
+    sentence = f"{best} reaches {target:g} after {own:.0f} rounds on average"
     if later:
         least, most = round(min(later.values())), round(max(later.values()))
-        said += f"; {_several(list(later))} after {least if least == most else f'{least} to {most}'}"
+        sentence += f"; {_several(list(later))} after {least if least == most else f'{least} to {most}'}"
     never = [label for label in rounds if label not in later]
-    return [said + (f"; {_several(never)} not in every run" if never else "") + "."]
+    return [sentence + (f"; {_several(never)} not in every run" if never else "") + "."]
 
 
 def _rounds_to(group: MethodRuns, target: float) -> float | None:
@@ -167,7 +167,7 @@ def _short_name(group: MethodRuns) -> str:
     return f"{method_name(group)} ({', '.join(own)})" if own else method_name(group)
 
 
-def _judged(against: Sequence[Difference], means: dict[str, Spread]) -> list[str]:
+def _judge(against: Sequence[Difference], means: dict[str, Spread]) -> list[str]:
     """Return what the best is better than, what equals it, and what the seeds cannot decide."""
     by_verdict = {word: [pair for pair in against if pair.verdict == word] for word in VERDICTS}
     if len(by_verdict["no verdict"]) == len(against):
@@ -175,20 +175,20 @@ def _judged(against: Sequence[Difference], means: dict[str, Spread]) -> list[str
         gap = means[nearest.method].mean - means[nearest.other].mean
         seeds = "one seed" if nearest.seeds else "no shared seed"
         return [f"{nearest.other} is {_behind(gap)}, with {seeds}: no verdict without more seeds."]
-    said = []
+    sentences = []
     if beaten := by_verdict["better"]:
         gains = [abs(pair.test.mean) for pair in beaten if pair.test is not None]
         by = f"{gains[0]:.3f}" if len(gains) == 1 else f"{min(gains):.3f} to {max(gains):.3f}"
-        said.append(f"It is better than {_named(beaten)}, by {by} ({_seeds(beaten)}).")
+        sentences.append(f"It is better than {_name_methods(beaten)}, by {by} ({_seeds(beaten)}).")
     if equal := by_verdict["equivalent"]:
-        said.append(f"It is equivalent to {_named(equal)} within {equal[0].margin} ({_seeds(equal)}).")
+        sentences.append(f"It is equivalent to {_name_methods(equal)} within {equal[0].margin} ({_seeds(equal)}).")
     if undecided := by_verdict["undecided"]:
-        said.append(_open(undecided))
+        sentences.append(_open(undecided))
     if worse := by_verdict["worse"]:
-        said.append(f"On the seeds that they share, {_named(worse)} did better.")
+        sentences.append(f"On the seeds that they share, {_name_methods(worse)} did better.")
     if unjudged := by_verdict["no verdict"]:
-        said.append(f"No verdict on {_named(unjudged)}: too few shared seeds.")
-    return said
+        sentences.append(f"No verdict on {_name_methods(unjudged)}: too few shared seeds.")
+    return sentences
 
 
 VERDICTS = ("better", "equivalent", "undecided", "worse", "no verdict")
@@ -198,10 +198,12 @@ def _open(undecided: Sequence[Difference]) -> str:
     """Return what the seeds cannot decide: by how much the best leads, and how many seeds would tell."""
     leads = [f"{pair.other} ({_lead(pair)})" for pair in undecided[:MOST_DETAILED]]
     rest = len(undecided) - len(leads)
-    said = listed([*leads, f"{rest} others" if rest > 1 else "one other"] if rest else leads)
+    names = join_names([*leads, f"{rest} others" if rest > 1 else "one other"] if rest else leads)
     needed = [pair.seeds_needed for pair in undecided]
     most = None if None in needed else max(number for number in needed if number is not None)
-    return f"{_seeds(undecided).capitalize()} do not decide between it and {said}; {needed_text(most)} are needed."
+    return (
+        f"{_seeds(undecided).capitalize()} do not decide between it and {names}; {needed_text(most)} are needed."
+    )
 
 
 MOST_DETAILED = 3
@@ -211,16 +213,16 @@ MOST_DETAILED = 3
 def _lead(pair: Difference) -> str:
     assert pair.test is not None
     low, high = pair.interval
-    return f"lead {signed(pair.test.mean)}, interval {signed(low)} to {signed(high)}"
+    return f"lead {sign(pair.test.mean)}, interval {sign(low)} to {sign(high)}"
 
 
-def _seeds(found: Sequence[Difference]) -> str:
-    return f"{min(pair.seeds for pair in found)} seeds"
+def _seeds(differences: Sequence[Difference]) -> str:
+    return f"{min(pair.seeds for pair in differences)} seeds"
 
 
-def _named(found: Sequence[Difference]) -> str:
+def _name_methods(found: Sequence[Difference]) -> str:
     return _several([pair.other for pair in found])
 
 
 def _several(names: Sequence[str]) -> str:
-    return listed(names) if len(names) <= MOST_NAMED else f"{len(names)} others"
+    return join_names(names) if len(names) <= MOST_NAMED else f"{len(names)} others"

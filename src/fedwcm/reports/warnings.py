@@ -10,7 +10,7 @@ from fedwcm.experiment.run import Run
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.series import metric
 from fedwcm.reports.styles import OUT_OF_CONTROL
-from fedwcm.reports.text import listed, plain_number
+from fedwcm.reports.text import join_names, plain_number
 
 MOST_WARNINGS = 8
 
@@ -23,10 +23,10 @@ EXACT_NORM = "To avoid it: --set method.momentum_norm=exact."
 
 def warnings(groups: Sequence[MethodRuns]) -> list[str]:
     """Warn of runs that diverged, exploded or did not finish, and of momentum that grows; once for all seeds."""
-    kinds = (_diverged, _unfinished, _growing, _exploded)
-    said = [text for group in groups for kind in kinds for text in kind(group)]
-    more = len(said) - MOST_WARNINGS
-    return said if more <= 0 else [*said[:MOST_WARNINGS], f"And {more} more of this kind."]
+    kinds = (_warn_diverged, _warn_unfinished, _growing, _warn_exploded)
+    texts = [text for group in groups for kind in kinds for text in kind(group)]
+    more = len(texts) - MOST_WARNINGS
+    return texts if more <= 0 else [*texts[:MOST_WARNINGS], f"And {more} more of this kind."]
 
 
 def equal_labels(groups: Sequence[MethodRuns]) -> list[str]:
@@ -70,22 +70,22 @@ def rising_labels(groups: Sequence[MethodRuns]) -> list[str]:
     if not rising:
         return []
     verb = "rises" if len(rising) == 1 else "rise"
-    return [f"{listed(rising)} still {verb} clearly at the end: more rounds (--rounds) would give more"]
+    return [f"{join_names(rising)} still {verb} clearly at the end: more rounds (--rounds) would give more"]
 
 
-def _diverged(group: MethodRuns) -> list[str]:
+def _warn_diverged(group: MethodRuns) -> list[str]:
     runs = [run for run in group.runs if run.diverged]
     if not runs:
         return []
     reasons = list(dict.fromkeys(run.diverged for run in runs if run.diverged))
     more = " (the others similarly)" if len(reasons) > 1 else ""
-    told = f"{_who(group, runs)}: diverged, {reasons[0]}{more}"
+    sentence = f"{_who(group, runs)}: diverged, {reasons[0]}{more}"
     growing = any(map(_growing_rounds, runs))
     cure = f"Its momentum grew by itself. {EXACT_NORM}" if growing and _is_nominal(group) else SMALLER_STEPS
-    return [f"{told}. The numbers are those of the last evaluation before. {cure}"]
+    return [f"{sentence}. The numbers are those of the last evaluation before. {cure}"]
 
 
-def _unfinished(group: MethodRuns) -> list[str]:
+def _warn_unfinished(group: MethodRuns) -> list[str]:
     runs = [run for run in group.runs if not run.finished]
     if not runs:
         return []
@@ -109,7 +109,7 @@ def _growing(group: MethodRuns) -> list[str]:
     ]
 
 
-def _exploded(group: MethodRuns) -> list[str]:
+def _warn_exploded(group: MethodRuns) -> list[str]:
     losses = {run: [record.test_loss or 0.0 for record in run.history] for run in group.runs}
     runs = [run for run in group.runs if max(losses[run], default=0.0) > OUT_OF_CONTROL and not run.diverged]
     if not runs or any(map(_growing_rounds, runs)):  # which was told, with its cause
@@ -134,7 +134,7 @@ def _who(group: MethodRuns, runs: Sequence[Run]) -> str:
         return f"{group.label}, seed {runs[0].seed}"
     if len(runs) == len(group.runs):
         return f"{group.label}, {'both' if len(runs) == 2 else f'all {len(runs)}'} seeds"
-    seeds = listed([str(run.seed) for run in runs])
+    seeds = join_names([str(run.seed) for run in runs])
     return f"{group.label}, seed{'s' if len(runs) > 1 else ''} {seeds} of {len(group.runs)}"
 
 

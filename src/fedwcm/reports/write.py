@@ -36,11 +36,11 @@ def report(
         target: the accuracy for which a comparison shows the first round, until the reader chooses another.
     """
     require(target is None or 0 < target <= 1, "target", target, "in (0, 1]")
-    given = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
-    if not given:
+    paths = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
+    if not paths:
         raise ValueError("folders = [] is not allowed: a report needs at least one run")
-    path = Path(out) if out is not None else (given[0] if len(given) == 1 else Path()) / REPORT
-    content = _write(load_runs(given), path, target)
+    path = Path(out) if out is not None else (paths[0] if len(paths) == 1 else Path()) / REPORT
+    content = _write(load_runs(paths), path, target)
     if figures is not None:
         from fedwcm.reports.paper import draw_figures
 

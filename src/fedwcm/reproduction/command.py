@@ -50,7 +50,7 @@ def _division(preset: Preset, scope: Scope, folder: Path) -> Pages:
     folder.mkdir(parents=True, exist_ok=True)
     drawn = [picture] if draw_divisions(counts, classes, dataset, picture) else []
     table = division_table({name: describe(table) for name, table in counts.items()})
-    return _written(preset, scope, folder, f"```\n{table}\n```", drawn)
+    return _write(preset, scope, folder, f"```\n{table}\n```", drawn)
 
 
 def _encryption(preset: Preset, scope: Scope, folder: Path) -> Pages:
@@ -65,10 +65,10 @@ def _encryption(preset: Preset, scope: Scope, folder: Path) -> Pages:
         ours = (row.plaintext_bytes, row.ciphertext_bytes)
         theirs = (int(printed["plaintext_bytes"]), int(printed["ciphertext_bytes"]))
         lines.append(f"| {row.classes} | {ours[0]:,} | {theirs[0]:,} | {ours[1]:,} | {theirs[1]:,} |")
-    return _written(preset, scope, folder, "\n".join(lines), [])
+    return _write(preset, scope, folder, "\n".join(lines), [])
 
 
-def _written(preset: Preset, scope: Scope, folder: Path, table: str, drawn: list[Path]) -> Pages:
+def _write(preset: Preset, scope: Scope, folder: Path, table: str, drawn: list[Path]) -> Pages:
     path = folder / f"{preset.name}.md"
     pictures = [f"![{preset.title}]({file.name})\n" for file in drawn]
     head = f"# {preset.title}\n\nWritten by `{command_line(preset, scope)}`.\n\n{table}\n\n"

@@ -15,7 +15,7 @@ from fedwcm.reports.paper import draw_figures
 from fedwcm.reproduction.cells import Cell, Scope
 from fedwcm.reproduction.figures import draw_beside_paper, figures
 from fedwcm.reproduction.presets import Preset, house_settings
-from fedwcm.reproduction.store import read_run, unpacked
+from fedwcm.reproduction.store import read_run, unpack
 from fedwcm.reproduction.table import Entry, csv_text, entries, markdown
 
 CURVE_POINTS = 50
@@ -37,20 +37,20 @@ class Pages:
     figures: Sequence[Path] = ()
 
 
-def write_pages(preset: Preset, scope: Scope, found: Sequence[tuple[Cell, Path | None]], folder: Path) -> Pages:
+def write_pages(preset: Preset, scope: Scope, folders: Sequence[tuple[Cell, Path | None]], folder: Path) -> Pages:
     """Write `NAME.md`, `NAME.csv`, `NAME-*.png` and `NAME.html`."""
-    cells = entries(preset, [(cell, None if path is None else read_run(path)) for cell, path in found])
+    cells = entries(preset, [(cell, None if path is None else read_run(path)) for cell, path in folders])
     stem = _stem(preset, scope)
-    paths = [path for _, path in found if path is not None]
-    made = [replace(figure, key=f"{stem}-{figure.key}") for figure in figures(preset, cells)]
-    drawn, shown = _draw(made, folder), []
+    paths = [path for _, path in folders if path is not None]
+    drawings = [replace(figure, key=f"{stem}-{figure.key}") for figure in figures(preset, cells)]
+    drawn, shown = _draw(drawings, folder), []
     if draw_beside_paper(cells, folder / f"{stem}-paper.png"):
         shown = [f"![Ours beside the paper's]({stem}-paper.png)", ""]
-    report = _report(preset, made, paths, folder / f"{stem}.html") if paths else None
+    report = _report(preset, drawings, paths, folder / f"{stem}.html") if paths else None
     table = markdown(preset, cells)
     _warn_of_another(folder / f"{stem}.md", command_line(preset, scope))
     replace_file(folder / f"{stem}.csv", csv_text(cells))
-    replace_file(folder / f"{stem}.md", _text(preset, scope, cells, [*shown, table], _shown(made, drawn)))
+    replace_file(folder / f"{stem}.md", _text(preset, scope, cells, [*shown, table], _show(drawings, drawn)))
     return Pages(table, folder / f"{stem}.md", folder / f"{stem}.csv", report, drawn)
 
 
@@ -124,13 +124,13 @@ def command_line(preset: Preset, scope: Scope) -> str:
     words += [f"--dataset {','.join(scope.dataset)}"] if scope.dataset else []
     words += [f'--methods "{",".join(scope.methods)}"'] if scope.methods else []
     words += [f"--seeds {','.join(map(str, scope.seeds))}"] if scope.seeds else []
-    words += [_quoted("--only ", f"{axis}={','.join(labels)}") for axis, labels in scope.only.items()]
+    words += [_quote("--only ", f"{axis}={','.join(labels)}") for axis, labels in scope.only.items()]
     words += [f"--fraction {scope.fraction:g}"] if scope.fraction < 1 else []
     words += [f"--set {key}={value}" for key, value in (scope.settings or {}).items()]
     return " ".join(words)
 
 
-def _quoted(option: str, value: str) -> str:
+def _quote(option: str, value: str) -> str:
     return option + (f'"{value}"' if " " in value else value)
 
 
@@ -138,23 +138,23 @@ def _options(settings: Mapping[str, object]) -> str:
     return ", ".join(f"`{key}` {value}" for key, value in settings.items())
 
 
-def _draw(found: Sequence[Figure], folder: Path) -> list[Path]:
-    if not found:
+def _draw(figures: Sequence[Figure], folder: Path) -> list[Path]:
+    if not figures:
         return []
-    return [path for path in draw_figures(found, folder, {}) if path.suffix == ".png"]
+    return [path for path in draw_figures(figures, folder, {}) if path.suffix == ".png"]
 
 
-def _shown(made: Sequence[Figure], drawn: Sequence[Path]) -> list[str]:
+def _show(figures: Sequence[Figure], drawn: Sequence[Path]) -> list[str]:
     """Return the figures in Markdown, each with its caption."""
     lines = []
-    for figure, path in zip(made, drawn, strict=True):
+    for figure, path in zip(figures, drawn, strict=True):
         lines += [f"![{figure.title}]({path.name})", "", f"*{figure.caption}*", ""]
     return lines
 
 
 def _report(preset: Preset, first: Sequence[Figure], paths: Sequence[Path], path: Path) -> Path:
     """Return the usual report of these runs, with the paper's figure first."""
-    with unpacked(paths) as folders:
+    with unpack(paths) as folders:
         content = report_content(load_runs(folders), CURVE_POINTS)
     content = replace(content, title=preset.title, figures=[*first, *content.figures])
     replace_file(path, page(content))

@@ -58,9 +58,9 @@ class ResultStore:
         alike = self._held.get(_key(cell.settings))
         if not alike:
             return None
-        asked, own = _without_auto(cell.resolved()), _file_name(cell)
-        for path, held in alike.items():
-            if path.name == own or (not cell.data_digest and _same(held, asked, cell.settings)):
+        requested, own = _without_auto(cell.resolved()), _file_name(cell)
+        for path, settings in alike.items():
+            if path.name == own or (not cell.data_digest and _same(settings, requested, cell.settings)):
                 return path
         return None
 
@@ -74,10 +74,10 @@ class ResultStore:
     def timed(self) -> Iterator[tuple[Settings, float]]:
         """Yield the options of every stored run with the seconds that it took."""
         for alike in self._held.values():
-            for path, held in alike.items():
+            for path, settings in alike.items():
                 with zipfile.ZipFile(path) as archive:
                     summary = json.loads(archive.read("summary.json"))
-                yield held, summary["seconds_per_round"] * summary["rounds"]
+                yield settings, summary["seconds_per_round"] * summary["rounds"]
 
     def add(self, cell: Cell, folder: RunFolder) -> Path:
         """Store a finished run."""
@@ -91,18 +91,18 @@ class ResultStore:
         return path
 
     def _keep(self, path: Path) -> None:
-        held = _settings_in(path)
-        self._held.setdefault(_key(held), {})[path] = held
+        settings = _settings_in(path)
+        self._held.setdefault(_key(settings), {})[path] = settings
 
 
 def read_run(path: Path) -> StoredRun:
     """Return the run in an archive."""
-    with unpacked([path]) as (folder,):
+    with unpack([path]) as (folder,):
         return StoredRun(RunFolder(folder).summary(), RunFolder(folder).metrics())
 
 
 @contextmanager
-def unpacked(paths: Iterable[Path]) -> Iterator[list[Path]]:
+def unpack(paths: Iterable[Path]) -> Iterator[list[Path]]:
     """Yield the archives as folders of runs, which are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="fedwcm-results-") as name:
         folders = []
@@ -124,29 +124,29 @@ def _file_name(cell: Cell) -> str:
     return f"{slug(str(cell.settings['run.name']))}-seed{cell.seed}-{cell.fingerprint}.zip"
 
 
-def _without_auto(asked: Settings) -> Settings:
+def _without_auto(settings: Settings) -> Settings:
     """Return the options with what a run makes of `auto`; without a named data set only the data can tell."""
-    entry = DATASETS.get(str(asked["data.dataset"]))
+    entry = DATASETS.get(str(settings["data.dataset"]))
     if entry is None:
-        return asked
-    found = {"data.imbalance": NAMED_IMBALANCE, "partition.name": "equal"}
-    found["model.name"] = default_model(entry.input_shape)
-    return {key: found.get(key, value) if value == "auto" else value for key, value in asked.items()}
+        return settings
+    defaults = {"data.imbalance": NAMED_IMBALANCE, "partition.name": "equal"}
+    defaults["model.name"] = default_model(entry.input_shape)
+    return {key: defaults.get(key, value) if value == "auto" else value for key, value in settings.items()}
 
 
 def _key(settings: Settings) -> Key:
     return tuple(_text(settings.get(option)) for option in INDEXED)
 
 
-def _same(held: Settings, asked: Settings, given: Settings) -> bool:
+def _same(stored: Settings, requested: Settings, explicit: Settings) -> bool:
     """Return whether the run was what is asked for now."""
 
     def agrees(key: str, value: object) -> bool:
-        if key not in held:  # it was none, or is new: then only today's default is the old behaviour
-            return key not in given
-        return _text(held[key]) == _text(value)
+        if key not in stored:  # it was none, or is new: then only today's default is the old behaviour
+            return key not in explicit
+        return _text(stored[key]) == _text(value)
 
-    return held.keys() <= asked.keys() and all(agrees(key, value) for key, value in asked.items())
+    return stored.keys() <= requested.keys() and all(agrees(key, value) for key, value in requested.items())
 
 
 def _text(value: object) -> str:

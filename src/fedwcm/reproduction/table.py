@@ -130,8 +130,8 @@ def markdown(preset: Preset, cells: Sequence[Entry]) -> str:
     ]
     lines = [[*(SYMBOLS.get(axis, axis) for axis in rows), *(head or "accuracy" for head in heads)]]
     for down in dict.fromkeys(_part(entry, rows) for entry in cells):
-        found = {_part(entry, columns): entry for entry in cells if _part(entry, rows) == down}
-        lines.append([*down, *(_cell(found[part], best) if part in found else "" for part in across)])
+        by_column = {_part(entry, columns): entry for entry in cells if _part(entry, rows) == down}
+        lines.append([*down, *(_cell(by_column[part], best) if part in by_column else "" for part in across)])
     rule = ["---"] * len(lines[0])
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
 

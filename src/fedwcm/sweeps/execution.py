@@ -94,7 +94,7 @@ class ComparisonProgress:
             rows.add_row(Text(run.title), f"round {run.round}/{run.rounds}", accuracy)
         ahead = self.done + sum(run.round / max(1, run.rounds) for run in running)
         self._live.update(
-            Group(Text(f"{self.done}/{self.total} runs done{self._left(ahead)}"), rows), refresh=True
+            Group(Text(f"{self.done}/{self.total} runs done{self._remaining(ahead)}"), rows), refresh=True
         )
 
     def report_end(self, run: FollowedRun) -> None:
@@ -114,7 +114,7 @@ class ComparisonProgress:
         if self._live is not None:
             self._live.stop()
 
-    def _left(self, ahead: float) -> str:
+    def _remaining(self, ahead: float) -> str:
         passed, progress = time.monotonic() - self._began, ahead - self._before
         if progress <= 0:
             return ""

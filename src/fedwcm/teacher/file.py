@@ -74,7 +74,7 @@ class Teacher:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read a teacher from a file; if its name is followed by a digest, only if it still holds the same."""
-        path, digest = _named(str(path))
+        path, digest = _parse_digest(str(path))
         if not Path(path).exists():
             raise FileNotFoundError(
                 f"there is no teacher file {path}: make one with "
@@ -119,13 +119,13 @@ class Teacher:
 
 def with_digest(name: str) -> str:
     """Return the name of a teacher's file with a digest of what it holds; the name alone if there is no file."""
-    path, _ = _named(name)
+    path, _ = _parse_digest(name)
     return f"{path}#{_digest(path)}" if Path(path).exists() else name
 
 
-def _named(name: str) -> tuple[str, str]:
-    found = DIGEST.search(name)
-    return (name[: found.start()], found[1]) if found else (name, "")
+def _parse_digest(name: str) -> tuple[str, str]:
+    digest = DIGEST.search(name)
+    return (name[: digest.start()], digest[1]) if digest else (name, "")
 
 
 def _digest(path: str) -> str:

@@ -49,12 +49,12 @@ class JsonRecord:
             RecordError: a key is missing, or its value has the wrong type.
         """
         if not isinstance(values, Mapping):
-            raise RecordError(f"{where}: {_shown(values)} is not an object")
+            raise RecordError(f"{where}: {_show(values)} is not an object")
         kinds = field_types(cls)
         read: dict[str, Any] = {}
         for f in fields(cls):
             if f.name in values and f.name != "extra":
-                read[f.name] = _checked(values[f.name], kinds[f.name], f"{where}: {f.name}")
+                read[f.name] = _check(values[f.name], kinds[f.name], f"{where}: {f.name}")
             elif f.default is MISSING and f.name != "extra":
                 raise RecordError(f"{where}: the key {f.name!r} is missing")
         extra = {str(key): value for key, value in values.items() if key not in read}
@@ -97,23 +97,23 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _checked(value: object, kind: Any, where: str) -> Any:
+def _check(value: object, kind: Any, where: str) -> Any:
     """Return the value, with lists as tuples, if it has this type."""
     origin = get_origin(kind)
     if kind is object:
         return value
     if origin is types.UnionType:
-        return None if value is None else _checked(value, _without_none(kind), where)
+        return None if value is None else _check(value, _without_none(kind), where)
     if origin is tuple and isinstance(value, list | tuple):
         return _checked_list(value, get_args(kind)[0], where)
     if origin is Mapping and isinstance(value, Mapping):
         return {
-            escape_controls(str(key)): _checked(item, get_args(kind)[1], f"{where}[{key!r}]")
+            escape_controls(str(key)): _check(item, get_args(kind)[1], f"{where}[{key!r}]")
             for key, item in value.items()
         }
     if type(value) in SCALARS.get(kind, ()):
         return escape_controls(value) if isinstance(value, str) else value
-    raise RecordError(f"{where} = {_shown(value)} is not allowed: it must be {_described(kind)}")
+    raise RecordError(f"{where} = {_show(value)} is not allowed: it must be {_describe(kind)}")
 
 
 def _checked_list(values: Sequence[object], kind: Any, where: str) -> tuple[Any, ...]:
@@ -121,7 +121,7 @@ def _checked_list(values: Sequence[object], kind: Any, where: str) -> tuple[Any,
     allowed = {*SCALARS.get(scalar, ()), *([type(None)] if scalar is not kind else [])}
     if scalar in SCALARS and set(map(type, values)) <= allowed:  # a long list is checked at once
         return tuple(values)
-    return tuple(_checked(value, kind, f"{where}[{i}]") for i, value in enumerate(values))
+    return tuple(_check(value, kind, f"{where}[{i}]") for i, value in enumerate(values))
 
 
 def _without_none(kind: Any) -> Any:
@@ -131,12 +131,12 @@ def _without_none(kind: Any) -> Any:
     return next(part for part in get_args(kind) if part is not type(None))
 
 
-def _described(kind: Any) -> str:
+def _describe(kind: Any) -> str:
     if get_origin(kind) is tuple:
-        return "a list, each " + _described(_without_none(get_args(kind)[0]))
+        return "a list, each " + _describe(_without_none(get_args(kind)[0]))
     return NAMES.get(kind, "an object")
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import did_you_mean, nearest, shortened
+from fedwcm.core.checks import did_you_mean, nearest, shorten
 from fedwcm.data.dataset import quote_names
 from fedwcm.data.fingerprint import table_digest
 from fedwcm.data.formats.encode import category_values, encode_columns, fit_columns, labelled_rows
@@ -108,7 +108,7 @@ def _match_patterns(where: str, option: str, patterns: Sequence[str], columns: S
 
 
 def _list_columns(columns: Sequence[str]) -> str:
-    return f"its columns are {shortened((_show_name(name) for name in columns), 50)}"
+    return f"its columns are {shorten((_show_name(name) for name in columns), 50)}"
 
 
 def _show_name(name: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fedwcm.core.checks import shortened
+from fedwcm.core.checks import shorten
 from fedwcm.utils.child_process import how_it_ended, signal_name
 
 if TYPE_CHECKING:
@@ -67,4 +67,4 @@ def place(round_: int, block: "Ints") -> str:
 
 def clients_text(block: "Ints") -> str:
     """Return a block's clients, for a message."""
-    return f"client{'s' if len(block) > 1 else ''} {shortened(sorted(block.tolist()))}"
+    return f"client{'s' if len(block) > 1 else ''} {shorten(sorted(block.tolist()))}"

@@ -98,15 +98,15 @@ def open_shared(size: int) -> int:
 def _in_memory(size: int) -> int:
     if not hasattr(os, "memfd_create"):
         raise OSError(errno.ENOSYS, "this system has no anonymous files")
-    return _claimed(os.memfd_create("fedwcm"), size)
+    return _claim(os.memfd_create("fedwcm"), size)
 
 
 def _on_disk(size: int) -> int:
     with tempfile.TemporaryFile(prefix="fedwcm-shared-") as file:
-        return _claimed(os.dup(file.fileno()), size)
+        return _claim(os.dup(file.fileno()), size)
 
 
-def _claimed(file: int, size: int) -> int:
+def _claim(file: int, size: int) -> int:
     """Take the room up now; the file is closed if there is none."""
     try:
         claim(file, size)

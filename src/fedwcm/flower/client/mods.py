@@ -127,11 +127,11 @@ def through_mods(
 
     def innermost(_: Message, __: Context) -> Message:
         answers.append(train(received))
-        return Message(_trained(received, answers[0], config.method.name), reply_to=message)
+        return Message(_train(received, answers[0], config.method.name), reply_to=message)
 
     call: App = innermost
     for mod in reversed(mods):
-        call = _wrapped(mod, call)
+        call = _wrap(mod, call)
     kind = message.metadata.message_type
     message.content, message.metadata.message_type = _as_flower_sends(received), TRAIN
     try:
@@ -144,15 +144,15 @@ def through_mods(
         raise ValueError("a mod answered without training")
     upload = _upload(received, reply.content, answers[0])
     return Message(
-        RecordDict({**answers[0], **_clipped(reply.content, answers[0]), "upload": upload}), reply_to=message
+        RecordDict({**answers[0], **_clip(reply.content, answers[0]), "upload": upload}), reply_to=message
     )
 
 
-def _wrapped(mod: Mod, inner: App) -> App:
+def _wrap(mod: Mod, inner: App) -> App:
     return lambda message, context: mod(message, context, inner)
 
 
-def _clipped(reply: RecordDict, answer: RecordDict) -> dict[str, MetricRecord]:
+def _clip(reply: RecordDict, answer: RecordDict) -> dict[str, MetricRecord]:
     """Return the numbers of an answer, with what a mod says about clipping."""
     told = [record[NORM_BIT] for record in reply.metric_records.values() if NORM_BIT in record]
     return {"numbers": with_clipped(answer, bool(told[0]))} if told else {}
@@ -172,7 +172,7 @@ def _model(received: RecordDict) -> ArrayRecord:
     )
 
 
-def _trained(received: RecordDict, answer: RecordDict, method: str) -> RecordDict:
+def _train(received: RecordDict, answer: RecordDict, method: str) -> RecordDict:
     """Return a client's answer in Flower's form: the trained model, and its metrics."""
     upload, report = answer.array_records["upload"], answer.metric_records["numbers"]
     if set(upload) - {"delta", "buffers"} or set(report) - {"lr", "loss", "accuracy"}:

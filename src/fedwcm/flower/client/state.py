@@ -46,7 +46,7 @@ class FolderState:
     def read(self, device: torch.device) -> StatesByRound:
         if not self._path.exists():
             return {}
-        return _nested({key: value.to(device) for key, value in load_file(self._path).items()})
+        return _nest({key: value.to(device) for key, value in load_file(self._path).items()})
 
     def write(self, kept: StatesByRound) -> None:
         with replacing(self._path, 0o600) as draft:  # what a client learned from its data concerns nobody else
@@ -62,7 +62,7 @@ class ContextState:
     def read(self, device: torch.device) -> StatesByRound:
         if self._name not in self._context.state:
             return {}
-        return _nested(to_tensors(self._context.state.array_records[self._name], device))
+        return _nest(to_tensors(self._context.state.array_records[self._name], device))
 
     def write(self, kept: StatesByRound) -> None:
         self._context.state[self._name] = to_arrays(_flat(kept))
@@ -99,7 +99,7 @@ def _flat(kept: StatesByRound) -> State:
     return {f"{round_}/{key}": value for round_, state in kept.items() for key, value in state.items()}
 
 
-def _nested(tensors: State) -> StatesByRound:
+def _nest(tensors: State) -> StatesByRound:
     kept: StatesByRound = {}
     for name, value in tensors.items():
         round_, _, key = name.partition("/")

@@ -41,7 +41,7 @@ def answer_stage(mod: Mod, message: Message, context: Context, client: int) -> R
     kind, address = metadata.message_type, metadata.dst_node_id
 
     def vectors(request: Message, _: Context) -> Message:
-        return Message(_weighted(asked.config_records[SUM], context), reply_to=request)
+        return Message(_weigh(asked.config_records[SUM], context), reply_to=request)
 
     metadata.message_type, metadata.dst_node_id = TRAIN, client
     try:
@@ -51,7 +51,7 @@ def answer_stage(mod: Mod, message: Message, context: Context, client: int) -> R
     return RecordDict({RECORD_KEY_CONFIGS: reply.content.config_records[RECORD_KEY_CONFIGS]})
 
 
-def _weighted(asked: ConfigRecord, context: Context) -> RecordDict:
+def _weigh(asked: ConfigRecord, context: Context) -> RecordDict:
     """Return the upload times each of the weights, as the result of training that Flower's mod expects."""
     facts: dict[str, Any] = dict(asked)
     kept = dict(context.state.config_records[KEPT_FOR]) if KEPT_FOR in context.state else {}

@@ -20,7 +20,7 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fedwcm.core.types import Floats, Ints, LeftOut
 from fedwcm.flower.secure.client import SUM
-from fedwcm.flower.server.answers import unpacked
+from fedwcm.flower.server.answers import unpack
 from fedwcm.flower.untrusted import UnusableError, read_list, require_names, short_repr
 
 Facts = dict[str, Any]
@@ -75,7 +75,7 @@ class SecureSum:
             if len(parts) != len(self._masked):
                 raise UnusableError(f"its masked upload has {len(parts)} parts, not {len(self._masked)}")
             arrays = [
-                unpacked(Key.MASKED_PARAMETERS, part, total.dtype, total.shape)
+                unpack(Key.MASKED_PARAMETERS, part, total.dtype, total.shape)
                 for part, total in zip(parts, self._masked, strict=True)
             ]
             if any(((array < 0) | (array >= MODULUS)).any() for array in arrays):

@@ -145,13 +145,13 @@ class SecureUploads:
 
         try:
             before = self.before.total(key, weights, clients, unmask) if self.before else None
-            total = self._collected(key, weights, clients, unmask) if before is None else before
+            total = self._collect(key, weights, clients, unmask) if before is None else before
             self.ledger.failures.clear()
             return total
         except SecureSumError as error:
             raise self._all_lost(str(error)) from None
 
-    def _collected(
+    def _collect(
         self, key: str, weights: Floats, clients: list[int], unmask: Callable[[SecureSum], Floats]
     ) -> Floats:
         facts = {"run_id": self.asked.run_id, "round": self.asked.round, "task": self.asked.task, "key": key}

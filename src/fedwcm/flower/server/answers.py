@@ -126,14 +126,14 @@ def tensor_like(name: str, array: Array, like: Tensor) -> Tensor:
         raise UnusableError(
             f"its upload {name!r} is {array.dtype} of shape {tuple(array.shape)}, not {dtype} of shape {shape}"
         )
-    values = unpacked(name, array.data, np.dtype(dtype), shape)
+    values = unpack(name, array.data, np.dtype(dtype), shape)
     tensor = torch.from_numpy(values)
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         raise UnusableError(f"its upload {name!r} {NOT_FINITE}", Fault.NOT_FINITE)
     return tensor
 
 
-def unpacked(name: str, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def unpack(name: str, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Read NumPy's format without trusting its header: no pickles, no archives, and no more data than was sent."""
     stream = io.BytesIO(data)
     try:

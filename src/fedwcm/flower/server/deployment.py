@@ -88,7 +88,7 @@ class Deployment:
     def run(self) -> Run | None:
         """Run to the end, from the start or from the checkpoint in its folder; None if it was finished before."""
         components, out = Components.of(self.options.config), self.options.federation.out
-        config = _resolved(self.options.config, components, self.origin)
+        config = _resolve(self.options.config, components, self.origin)
         with _for_the_owner_only():
             if not out:
                 return self._run(config, components, None)
@@ -203,7 +203,7 @@ def origin_of(model: ModelFactory) -> str:
     return f"{model.__module__}:{getattr(model, '__qualname__', type(model).__name__)}"
 
 
-def _resolved(config: Config, components: Components, origin: str) -> Config:
+def _resolve(config: Config, components: Components, origin: str) -> Config:
     """Return the configuration with all options of its components, as a run folder keeps it."""
     return replace(
         components.resolve_options(config),

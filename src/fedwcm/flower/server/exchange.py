@@ -70,7 +70,7 @@ class NodeExchange:
     def busy(self, online: set[int]) -> dict[int, LeftOut]:
         """Return the nodes that still work on a message that has expired, with the reason not to ask them."""
         waiting = [late.message_id for late in self._late.values()]
-        answered = {name for name, _ in self._pulled(waiting, time.monotonic() + SHORTEST_PULL)}
+        answered = {name for name, _ in self._pull(waiting, time.monotonic() + SHORTEST_PULL)}
         now = time.monotonic()
         self._late = {
             node: late
@@ -111,7 +111,7 @@ class NodeExchange:
         usable, start = 0, time.monotonic()
         end = start + wait.timeout
         while waiting:
-            for message_id, reply in self._pulled(list(waiting), end):
+            for message_id, reply in self._pull(list(waiting), end):
                 node = waiting.pop(message_id)
                 self._late.pop(node, None)
                 try:
@@ -132,7 +132,7 @@ class NodeExchange:
             time.sleep(min(LONGEST_PAUSE, SHORTEST_PAUSE + 0.2 * (now - start), end - now))
         return reasons
 
-    def _pulled(self, message_ids: list[str], end: float) -> Iterable[tuple[str, Message | None]]:
+    def _pull(self, message_ids: list[str], end: float) -> Iterable[tuple[str, Message | None]]:
         """Return the replies that are there, with the ids of the messages; None for one that cannot be unpacked.
 
         They are fetched one by one: the SuperLink hands out a reply only once, so one that is malformed would
@@ -140,7 +140,7 @@ class NodeExchange:
         """
         for message_id in message_ids:
             try:
-                replies = self._fetched(message_id, max(end - time.monotonic(), SHORTEST_PULL))
+                replies = self._fetch(message_id, max(end - time.monotonic(), SHORTEST_PULL))
                 reply = next((r for r in replies if r.metadata.reply_to_message_id == message_id), None)
                 del replies
             except MALFORMED:
@@ -154,7 +154,7 @@ class NodeExchange:
             if large:
                 gc.collect()  # Flower's messages form reference cycles: without this they would stay in memory
 
-    def _fetched(self, message_id: str, seconds: float) -> list[Message]:
+    def _fetch(self, message_id: str, seconds: float) -> list[Message]:
         """Return the replies to a message that arrive in this time.
 
         Flower waits for the rest of a reply as long as parts of it come. So it waits in a thread of its own: a

@@ -278,7 +278,7 @@ def _encrypted_counting(
 
     def transport(requests: Mapping[str, bytes], receive: Receive) -> None:
         contents = {int(name): to_bytes_record(data) for name, data in requests.items()}
-        missing = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _encrypted(reply)))
+        missing = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _encrypt(reply)))
         for client, reason in missing.items():
             reasons.setdefault(str(client), reason)  # the first reason: late clients are not asked again
 
@@ -330,7 +330,7 @@ def _require_plausible(counted: int, samples: int, noise: int) -> None:
         )
 
 
-def _encrypted(content: RecordDict) -> bytes:
+def _encrypt(content: RecordDict) -> bytes:
     """One client's message of the encrypted protocol."""
     data = content.config_records["encrypted"].get("data") if "encrypted" in content.config_records else None
     if not isinstance(data, bytes):

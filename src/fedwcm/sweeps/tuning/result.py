@@ -157,7 +157,7 @@ class Tuning:
         Pass `config=tuning.config` beside it: that has all other options. Methods without
         a completed trial are missing.
         """
-        return {name: winner(name, found) for name in self.trials if (found := best_trial(self.trials[name]))}
+        return {name: winner(name, trial) for name in self.trials if (trial := best_trial(self.trials[name]))}
 
     @property
     def config(self) -> Path:

@@ -105,7 +105,7 @@ class MethodStudy:
         warmup: rounds of a run in which it is not pruned.
     """
 
-    def __init__(self, folder: Path, name: str, space: Space, asked: str, warmup: int) -> None:
+    def __init__(self, folder: Path, name: str, space: Space, requested: str, warmup: int) -> None:
         self.folder, self.space = folder, space
         require_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,10 +115,10 @@ class MethodStudy:
             self.study = optuna.create_study(
                 storage=storage, study_name=name, direction="maximize", pruner=pruner, load_if_exists=True
             )
-            held = self.study.user_attrs.get("asked", asked)
-            if held != asked:
+            recorded = self.study.user_attrs.get("asked", requested)
+            if recorded != requested:
                 raise ValueError(f"{folder} holds a search of {name} with other options: choose another folder")
-            self.study.set_user_attr("asked", asked)
+            self.study.set_user_attr("asked", requested)
 
     def next_trial(self, budget: int) -> Trial | None:
         """Return the next trial of this process; None if the budget is used up, or the rest runs elsewhere."""

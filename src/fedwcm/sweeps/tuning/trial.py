@@ -87,11 +87,11 @@ def tell_pruned(study: MethodStudy, trial: Trial) -> str:
     return "pruned"
 
 
-def line(plan: Plan, trial: Trial, said: str) -> str:
+def line(plan: Plan, trial: Trial, message: str) -> str:
     """Return the line about a trial that the user sees."""
     shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in trial.params.items()}
     options = ", ".join(f"{key}={value}" for key, value in shown.items())
-    return f"{plan.name}, trial {trial.number + 1}: {options}: {said}"
+    return f"{plan.name}, trial {trial.number + 1}: {options}: {message}"
 
 
 def run_trial(configs: Sequence[Config], report: Report) -> TrialResult:
