@@ -36,6 +36,16 @@ def test_a_page_has_the_same_structure_on_github_and_on_the_site(page: Path) -> 
     assert _structure(markdown.markdown(text, extensions=extensions)) == _structure(GITHUB.render(text))
 
 
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")), **name_of)
+def test_a_page_is_short(page: Path) -> None:
+    """Words outside of tables and code; two pages of real clients are longer."""
+    prose = re.sub(r"(?ms)^```.*?^```|^(?:    |\||<!--).*?$", "", text_of(page))
+    assert len(prose.split()) <= LONGEST.get(page.name, 1500)
+
+
+LONGEST = {"flower.md": 3700, "privacy.md": 3000}
+
+
 def _structure(html: str) -> dict[str, int]:
     tags = ("h1", "h2", "h3", "ul", "ol", "li", "table", "tr", "td", "pre", "code", "a", "img", "em", "strong")
     return {tag: len(re.findall(rf"<{tag}[ >]", html)) for tag in tags}

@@ -55,6 +55,8 @@ SLOW_PAGES = (
     "reproduce.md",
     "gpu.md",
     "scale.md",
+    "cluster-costs.md",
+    "slow-runs.md",
 )
 SLOW = dict.fromkeys(SLOW_PAGES, pytest.mark.slow)
 """Pages that take long: comparisons over many seeds, figures by matplotlib, convolutions, a cluster, doctor."""
