@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedwcm.api.personalization import personalize
     from fedwcm.api.prediction import Predictions, predict
     from fedwcm.api.result import Comparison, Result, open_run
-    from fedwcm.api.trained import load_model, load_normalizer
+    from fedwcm.api.trained import client_state, load_model, load_normalizer
     from fedwcm.api.training import run
     from fedwcm.api.tuning import tune
     from fedwcm.cli.listing import list_names
@@ -51,6 +51,7 @@ __all__ = [
     "bench",
     "calibrate",
     "choose_operating_point",
+    "client_state",
     "compare",
     "doctor",
     "evaluate",
@@ -83,6 +84,7 @@ _HOMES = {
     "bench": "fedwcm.diagnosis",
     "calibrate": "fedwcm.api.operating",
     "choose_operating_point": "fedwcm.api.operating",
+    "client_state": "fedwcm.api.trained",
     "compare": "fedwcm.api.comparison",
     "doctor": "fedwcm.diagnosis",
     "evaluate": "fedwcm.api.evaluation",

@@ -28,7 +28,7 @@ from fedwcm.config.options import make, plain
 from fedwcm.core.batch import Batch, Outputs
 from fedwcm.core.disclosure import contributions, decode_total
 from fedwcm.core.loss import Loss, LossGradient
-from fedwcm.core.method import Method
+from fedwcm.core.method import Method, PersonalModels
 from fedwcm.core.types import Clients, Context, Population, Vec
 from fedwcm.engine import step
 from fedwcm.engine.backends.in_process import InProcess
@@ -167,7 +167,7 @@ def check_rows_of_a_hook_do_not_mix(cls: type[Method], options: dict[str, Any], 
         )
 
 
-ROW_HOOKS = ("init_client", "local_lr", "probe", "prepare", "direction", "finish")
+ROW_HOOKS = ("init_client", "local_lr", "probe", "prepare", "start", "direction", "finish")
 """Hooks that return a row for each client of their block, in the order in which a round calls them."""
 
 Call = tuple[int, int, int, str]
@@ -263,14 +263,17 @@ def check_it_learns(cls: type[Method], options: dict[str, Any], loss: Loss) -> N
     """Twenty rounds with the defaults raise the accuracy on the clients' own data well above chance."""
     engine = _engine(cls(**options), loss)
     end = _run_rounds(engine, 20)
-    network = engine.trainer.forward.network
-    network.point_parameters(engine.trainer.method.eval_params(end.x, end.method))
-    federation = engine.federation
-    assert isinstance(federation, InMemoryFederation)
-    everything = federation.shard(0).store
-    with torch.no_grad():
-        hits = network.module.eval()(everything.inputs).argmax(dim=-1) == everything.labels
-    accuracy = float(hits.double().mean())
+    method, network, hits = engine.trainer.method, engine.trainer.forward.network, list[Tensor]()
+    for client in range(len(SIZES)):
+        x, shard = method.eval_params(end.x, end.method), engine.federation.shard(client)
+        if isinstance(method, PersonalModels):
+            c = engine.store.read(np.array([client]), x.device)
+            x = method.eval_clients(x, end.method, c, network.layout)[0]
+        network.point_parameters(x)
+        with torch.no_grad():
+            scores = network.module.eval()(shard.store.inputs[torch.from_numpy(shard.rows)])
+        hits.append(scores.argmax(dim=-1) == torch.from_numpy(shard.labels))
+    accuracy = float(torch.cat(hits).double().mean())
     assert accuracy > 1.6 / CLASSES, f"accuracy is {accuracy:.2f} after 20 rounds"
 
 

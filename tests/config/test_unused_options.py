@@ -43,6 +43,7 @@ SETTINGS = {
 LATE = {"ldam": 18, "fedrela": 18}  # their weights and labels come late
 ELSEWHERE = {
     ("fedexp", "epsilon"),  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
+    ("ditto", "lam"),  # changes the clients' own models alone: tests/methods/test_personal.py
     ("rucr", "last"),  # changes what is evaluated before the last round: tests/methods/test_heads.py
     ("loss fedrs", "alpha"),  # these clients have every class: tests/losses/test_rivals.py
 }

@@ -13,11 +13,13 @@ from fedwcm.api.arguments import ModelLike
 from fedwcm.api.mix import CLIENT, Mix, client_shifts, is_of_client, mix_shift, one_mix
 from fedwcm.config.schema import Component
 from fedwcm.core.batch import Inputs
+from fedwcm.core.types import State
 from fedwcm.data.inputs import Normalizer, are_small, model_inputs, warn_of_other_scale
 from fedwcm.data.objects import as_array
 from fedwcm.data.raw import InferenceRows
 from fedwcm.data.schema import DatasetSchema
 from fedwcm.engine.evaluate import CHUNK
+from fedwcm.experiment.checkpoint import read_clients
 from fedwcm.experiment.folder import RunFolder, runs_below
 from fedwcm.experiment.model_file import read_facts, read_model
 from fedwcm.experiment.models import chosen_model
@@ -163,3 +165,18 @@ def input_normalizer(facts: ModelFacts) -> InputNormalizer:
     """Return the normalizer that a model's metadata holds."""
     mean, std = np.array(facts.mean, dtype=np.float32), np.array(facts.std, dtype=np.float32)
     return InputNormalizer(Normalizer(mean, std, facts.keeps_integers), schema_of(facts).input_shape)
+
+
+def client_state(folder: str | Path) -> dict[str, State]:
+    """Return what each client of a run keeps between rounds, by its name or number: Ditto's `own` models, ….
+
+    Vectors are flat, in the order of the model's parameters; convolutions have their input channels last. Clients
+    that never took part are left out.
+
+    Args:
+        folder: the run's folder.
+    """
+    run_folder = RunFolder(Path(folder))
+    partition = run_folder.partition()
+    states = read_clients(run_folder.checkpoints)
+    return {str(k) if partition is None else partition.client_name(k): state for k, state in states.items()}

@@ -14,6 +14,8 @@ Hooks that only a few methods need are mix-ins: list one before `Method` and def
 | `TwoPhase` | a first phase of the round, over all local data at `x` | Mime, MimeLite, CReFF, CLIP2FL |
 | `LocalPass` | a pass over all local data at `x` before the first step | q-FFL |
 | `LocalRates` | a learning rate per client | FedWCM-X |
+| `OwnStart` | local training that starts elsewhere than at `x` | FedPer, FedRep |
+| `PersonalModels` | a model for each client, measured on its own samples | Ditto, FedPer, FedRep |
 | `RoundMetrics` | the method's own entries in a round's metrics | FedCM's family, Fed-GraB |
 | `Momentum` | the gain of a momentum that may grow, checked once | FedCM's family |
 | `SharpnessAware` (`methods/sam.py`) | gradients at the ascended point | FedSAM, MoFedSAM, FedGamma, FedSpeed |
@@ -216,6 +218,26 @@ class LocalRates(ABC):
 
         A server of real clients computes it as well, from their numbers of samples; it does not know their counts.
         """
+
+
+class OwnStart(ABC):
+    """Local training that starts from a model of the client's own."""
+
+    @abstractmethod
+    def start(self, c: State, ctx: Context) -> Vec:
+        """Return the models that the clients start from, `(K, P)`: a new tensor, which is trained in place."""
+
+
+class PersonalModels(ABC):
+    """A model for each client.
+
+    The accuracies of the clients (`client_mean`, `client_worst_decile`, …) are then those of their own models; the
+    test accuracy stays that of `eval_params`.
+    """
+
+    @abstractmethod
+    def eval_clients(self, x: Vec, s: State, c: State, layout: Layout) -> Vec:
+        """Return the model of each client `(K, P)`, given the model of all and what the clients keep."""
 
 
 class RoundMetrics(ABC):

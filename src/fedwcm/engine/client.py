@@ -11,7 +11,7 @@ import torch
 from fedwcm.core.batch import Shard
 from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
-from fedwcm.core.method import ClientStatistics, LocalPass, LocalRates, Method, TwoPhase
+from fedwcm.core.method import ClientStatistics, LocalPass, LocalRates, Method, OwnStart, TwoPhase
 from fedwcm.core.rng import ClientGenerators, Purpose, generator
 from fedwcm.core.sampler import Sampler
 from fedwcm.core.torch_rng import own_torch_generator
@@ -133,7 +133,7 @@ class ClientTrainer:
         self.forward.start(sent.x, sent.buffers)
         with self._torch_rng(ctx):
             ctx = self._prepare(shards, o, ctx)
-            w = sent.x.repeat(len(ids), 1)
+            w = self._starting_models(c, ctx)
             metrics = TrainingMetrics(len(ids), accuracy=sent.recorded)
             c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), metrics)
         made = self.method.finish(w, c, ctx)
@@ -146,6 +146,14 @@ class ClientTrainer:
             upload = {**upload, "buffers": self.forward.buffers()}
         kept = {**c, **{LOSS + key: value for key, value in o.items()}}
         return ClientUpdates(ids, upload, report, kept, ctx.learning_rates, *metrics.means(ctx.clients.steps))
+
+    def _starting_models(self, c: State, ctx: Context) -> Vec:
+        """Return where the clients start, `(K, P)`: by default at the received model."""
+        if not isinstance(self.method, OwnStart):
+            return ctx.x.repeat(len(ctx.clients), 1)
+        w = self.method.start(c, ctx)
+        check_rows(self.method.start, "models", {"w": w}, len(ctx.clients))
+        return w
 
     def _prepare(self, shards: Sequence[Shard], o: State, ctx: Context) -> Context:
         """Return the context with what the loss, and then the method, prepares from all local data."""

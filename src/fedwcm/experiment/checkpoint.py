@@ -223,6 +223,18 @@ def settings_of(folder: Path) -> Settings | None:
     return None
 
 
+def read_clients(folder: Path) -> dict[int, State]:
+    """Return what each client keeps, by the newest checkpoint; nothing if there is none."""
+    for path in _newest_first(folder)[:1]:
+        _, tensors = _read(path)
+        if client_rows.has_files(tensors):
+            files = client_rows.read_rows(folder, tensors)
+            return {client: {key: rows[0] for key, rows in state.items()} for client, state in files}
+        ids, state = tensors.get(client_rows.CLIENTS, torch.zeros(0)).tolist(), _part(tensors, CLIENT)
+        return {client: {key: rows[i] for key, rows in state.items()} for i, client in enumerate(ids)}
+    return {}
+
+
 def _read(path: Path) -> tuple[dict[str, Any], State]:
     """Return the facts and tensors in a file, checked against its digest."""
     with safe_open(path, framework="pt") as file:

@@ -5,7 +5,7 @@ last one, one client at a time, and refers to the files of the others. Small sta
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,14 +55,26 @@ def stage_rows(folder: Path, tensors: State, store: ClientStore) -> None:
         ValueError: a file is not the one that the checkpoint refers to.
     """
     store.reserve(tensors[CLIENTS].numpy())
+    for client, state in read_rows(folder, tensors):
+        one = np.array([client])
+        if not store.accepts(one, state):
+            raise ValueError(f"the state of client {client} is that of another run")
+        store.stage(one, state)
+
+
+def read_rows(folder: Path, tensors: State) -> Iterator[tuple[int, State]]:
+    """Yield the clients of a checkpoint and their state, read file by file.
+
+    Raises:
+        ValueError: a file is not the one that the checkpoint refers to.
+    """
     for client, (round_, digest) in _files(tensors).items():
         path = _path(folder, client, round_)
         with safe_open(path, framework="pt") as file:
             state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
-        one = np.array([client])
-        if digest_tensors(state) != digest or not store.accepts(one, state):
+        if digest_tensors(state) != digest:
             raise ValueError(f"{path.name} is not the state of client {client} that it refers to")
-        store.stage(one, state)
+        yield client, state
 
 
 def commit_rows(tensors: State, store: ClientStore) -> None:

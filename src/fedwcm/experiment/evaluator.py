@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedwcm.config.schema import RunOptions
-from fedwcm.core.types import Vec
+from fedwcm.core.method import PersonalModels
+from fedwcm.core.types import Floats, Vec
 from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate, predict_chunks
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment.build import Experiment
@@ -74,25 +75,28 @@ class Evaluator:
 
     def measures(self, model: EvaluatedModel, state: ServerState) -> dict[str, object]:
         """Return all that is recorded of the model after a round."""
-        here = {**self._on_held_out_data(model), **self._plain(state)}
+        here = {**self._on_held_out_data(model, state), **self._plain(state)}
         return here if self._measure is None else {**here, **self._measure(model)}
 
-    def kept_measures(self, selected: EvaluatedModel | None, last: EvaluatedModel | None) -> dict[str, Any]:
+    def kept_measures(
+        self, selected: EvaluatedModel | None, last: EvaluatedModel | None, state: ServerState
+    ) -> dict[str, Any]:
         """Return what the summary has about the kept model in addition to its record.
 
         Args:
             selected: the model that validation data has chosen, if there is any.
             last: the model of the last round, if it was evaluated.
+            state: that after the last round, when clients that have models of their own have their last ones.
         """
         tested, measure = self._evaluate_kept(selected, last), self._client_accuracy
         if tested is None:
             return {"confusion": None}
-        listed = measure is not None and len(measure.names) <= LISTED_CLIENTS
+        accuracy = None
+        if measure is not None and len(measure.names) <= LISTED_CLIENTS:
+            accuracy = name_accuracies(self._accuracy_of_clients(tested, last or selected, state), measure.names)
         return {
             "confusion": tuple(map(tuple, tested.confusion.tolist())),
-            "client_accuracy": name_accuracies(measure(tested), measure.names)
-            if measure is not None and listed
-            else None,
+            "client_accuracy": accuracy,
             "reliability": reliability(tested),
             **self._trade_off(selected or last),
         }
@@ -112,7 +116,27 @@ class Evaluator:
         drawn = tuple(sorted({*DRAWN, *(() if chosen is None else (chosen,))}))
         return {"trade_off": vars(curve(experiment.test, drawn)), "chosen_strength": chosen}
 
-    def _on_held_out_data(self, model: EvaluatedModel) -> dict[str, object]:
+    def _accuracy_of_clients(self, tested: Evaluation, model: EvaluatedModel | None, state: ServerState) -> Floats:
+        """Return the accuracy of each client, with a model of its own if the method has one for it."""
+        experiment, measure = self._experiment, self._client_accuracy
+        assert measure is not None
+        assert experiment.test is not None
+        accuracy, method = measure(tested), experiment.rounds.trainer.method
+        if not isinstance(method, PersonalModels) or model is None:
+            return accuracy
+        store, layout = experiment.rounds.store, experiment.network.layout
+        numbers = {name: k for k, name in enumerate(experiment.client_names or measure.names)}
+        visited = set(store.visited().tolist())  # the others, and those held out, have no model of their own
+        for i, name in enumerate(measure.names):
+            if (client := numbers.get(name)) in visited:
+                c = store.read(np.array([client]), model.x.device)
+                own = replace(model, x=method.eval_clients(model.x, state.method, c, layout)[0])
+                rows = measure.rows(i)
+                samples = LabelledTensors(experiment.test.inputs[rows], experiment.test.labels[rows])
+                accuracy[i] = measure.of_one(i, self._on(samples, own))
+        return accuracy
+
+    def _on_held_out_data(self, model: EvaluatedModel, state: ServerState) -> dict[str, object]:
         experiment = self._experiment
         if experiment.test is None:
             return {}
@@ -131,7 +155,7 @@ class Evaluator:
             federation = experiment.rounds.federation
             measures |= train_set_metrics(experiment.network, federation, model.x, model.buffers)
         if self._client_accuracy is not None:
-            measures |= spread_over_clients(self._client_accuracy(tested))
+            measures |= spread_over_clients(self._accuracy_of_clients(tested, model, state))
         if experiment.val is not None:
             measures |= _validation(self._on(experiment.val, model))
         return measures
@@ -169,11 +193,9 @@ def _client_accuracy(experiment: Experiment) -> ClientAccuracy | None:
     if experiment.test_clients is not None and owners_train:
         return OnOwnSamples.of(experiment.test_clients)
     counts = experiment.rounds.federation.counts
-    return (
-        ByOwnClasses(counts, experiment.client_names)
-        if "clients" in experiment.config.run.diagnostics and len(counts)
-        else None
-    )
+    personal = isinstance(experiment.rounds.trainer.method, PersonalModels)
+    wanted = personal or "clients" in experiment.config.run.diagnostics
+    return ByOwnClasses(counts, experiment.client_names) if wanted and len(counts) else None
 
 
 def _validation(tested: Evaluation) -> dict[str, object]:

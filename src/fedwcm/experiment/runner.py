@@ -190,7 +190,7 @@ class Runner:
             parameters=self.experiment.network.size,
             train_counts=tuple(self.experiment.train_counts.tolist()),
             encryption=self.experiment.encryption,
-            **self.evaluator.kept_measures(self.selected, last),
+            **self.evaluator.kept_measures(self.selected, last, self.state),
         )
         if self.folder is not None:
             self.folder.write_summary(summary)

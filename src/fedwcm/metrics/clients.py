@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedwcm.core.types import Floats, Ints
 from fedwcm.engine.evaluate import Evaluation
@@ -27,6 +29,14 @@ class ClientAccuracy(Protocol):
         """Return the accuracy of each client; NaN for one that cannot be tested."""
         ...
 
+    def rows(self, client: int) -> slice | Tensor:
+        """Return the test samples that a model of this client alone is tested on."""
+        ...
+
+    def of_one(self, client: int, tested: Evaluation) -> float:
+        """Return the accuracy of this client from an evaluation of its own model on those."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class OnOwnSamples:
@@ -43,6 +53,12 @@ class OnOwnSamples:
     def __call__(self, tested: Evaluation) -> Floats:
         hits: Floats = np.bincount(self.ids, weights=tested.correct) / np.bincount(self.ids)
         return hits
+
+    def rows(self, client: int) -> slice | Tensor:
+        return torch.from_numpy(np.flatnonzero(self.ids == client))
+
+    def of_one(self, client: int, tested: Evaluation) -> float:
+        return float(tested.correct.mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +83,12 @@ class ByOwnClasses:
         hits: Floats = counts @ np.nan_to_num(accuracy)
         result: Floats = np.divide(hits, total, out=np.full(len(total), np.nan), where=total > 0)
         return result
+
+    def rows(self, client: int) -> slice | Tensor:
+        return slice(None)
+
+    def of_one(self, client: int, tested: Evaluation) -> float:
+        return float(self(tested)[client])
 
 
 def spread_over_clients(accuracy: Floats) -> dict[str, float]:
