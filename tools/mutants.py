@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ SKIPPED = ("annotation", "returns", "bases", "decorator_list")
 class Mutant:
     """One change: in which function (`<module>` outside of all), of which node, from what to what.
 
-    `number` tells equal changes of one function apart; `position` is the node's place in the walk over the tree.
+    `number` tells equal changes of one function apart; `position` is the node's place in the walk over the tree;
+    `definition` is the digest of the statement of the module that holds it.
     """
 
     function: str
@@ -46,6 +48,7 @@ class Mutant:
     after: str
     number: int
     position: int
+    definition: str
 
     @property
     def text(self) -> str:
@@ -55,15 +58,17 @@ class Mutant:
 
 
 def find_mutants(source: str) -> list[Mutant]:
-    """Return all mutants of a module, in the order of its source."""
+    """Return all mutants of a module that read differently, in the order of its source."""
     seen: Counter[tuple[str, str, str]] = Counter()
     mutants = []
-    for position, (node, function) in enumerate(_walk(ast.parse(source))):
+    tree = ast.parse(source)
+    digests = {id(one): hashlib.sha256(ast.unparse(one).encode()).hexdigest()[:12] for one in tree.body}
+    for position, (node, function, statement) in enumerate(_walk(tree)):
         changed = _change(copy.deepcopy(node))
-        if changed is None:
+        if changed is None or ast.unparse(node) == ast.unparse(changed):
             continue
         key = (function, ast.unparse(node), ast.unparse(changed))
-        mutants.append(Mutant(*key, seen[key], position))
+        mutants.append(Mutant(*key, seen[key], position, digests[id(statement)]))
         seen[key] += 1
     return mutants
 
@@ -71,7 +76,7 @@ def find_mutants(source: str) -> list[Mutant]:
 def compile_mutant(source: str, mutant: Mutant, filename: str) -> CodeType:
     """Return the code of the module with this change."""
     tree = ast.parse(source)
-    for position, (node, _) in enumerate(_walk(tree)):
+    for position, (node, *_) in enumerate(_walk(tree)):
         if position == mutant.position:
             changed = _change(node)
             assert changed is not None
@@ -81,19 +86,19 @@ def compile_mutant(source: str, mutant: Mutant, filename: str) -> CodeType:
     return compile(ast.fix_missing_locations(tree), filename, "exec")
 
 
-def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield the nodes whose value a program can feel, each with the function it is in.
+def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, str, ast.stmt]]:
+    """Yield the nodes whose value a program can feel, each with its function and its statement of the module.
 
     Annotations, decorators, error messages, assertions and `strict` of `zip` are left out.
     """
-    stack: list[tuple[ast.AST, str]] = [(tree, "<module>")]
+    stack: list[tuple[ast.AST, str, ast.stmt]] = [(one, "<module>", one) for one in reversed(tree.body)]
     while stack:
-        node, function = stack.pop()
+        node, function, statement = stack.pop()
         if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert | ast.Import | ast.ImportFrom):
             continue
         if isinstance(node, ast.keyword) and node.arg == "strict":
             continue  # of zip: a check of lengths that are equal
-        yield node, function
+        yield node, function, statement
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             function = node.name if function == "<module>" else f"{function}.{node.name}"
         children = [
@@ -103,7 +108,7 @@ def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
             for child in (value if isinstance(value, list) else [value])
             if isinstance(child, ast.AST)
         ]
-        stack.extend((child, function) for child in reversed(children))
+        stack.extend((child, function, statement) for child in reversed(children))
 
 
 def _change(node: ast.AST) -> ast.AST | None:
