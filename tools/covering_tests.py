@@ -96,7 +96,8 @@ def choose_tests(records: Sequence[Path], file: str, function: str, seconds: flo
             test for test, one in tests.items() if any(_is_in(name, prefix) for name in one["functions"])
         ]
     covering.sort(key=lambda test: float(tests[test]["seconds"]))
-    chosen, total = [], 0.0
+    chosen: list[str] = []
+    total = 0.0
     for test in covering:
         total += tests[test]["seconds"]
         if total > seconds and chosen:
