@@ -2,6 +2,7 @@
 
 import csv
 import io
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,7 @@ def test_more_rounds_go_on_from_what_was_kept(tmp_path: Path, monkeypatch: pytes
         (cell,) = expand(load_preset("figure8"), scope)
         archive = ResultStore(root).find(cell)
         assert archive is not None
+        assert "environment.json" in zipfile.ZipFile(archive).namelist()
         return [record.test_accuracy for record in read_run(archive).history]  # type: ignore[misc]
 
     whole = accuracies("whole", 0.008, keep=False)

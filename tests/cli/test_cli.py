@@ -148,6 +148,8 @@ def test_compare_in_several_processes_gives_the_same_table(tmp_path: Path) -> No
         assert list(out.rglob("report.html")) == [out / "report.html"]
         rows = (out / "table.csv").read_text().splitlines()
         tables.append([row.split(",")[:5] for row in rows])
+        made_by = [json.loads(file.read_text())[0]["jobs"] for file in out.rglob("environment.json")]
+        assert made_by == [int(jobs)] * 2
     assert tables[0] == tables[1]
 
 

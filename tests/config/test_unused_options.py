@@ -208,6 +208,9 @@ def test_a_run_says_what_still_rises_at_its_end(capsys: pytest.CaptureFixture[st
         "the balanced accuracy still rises, by 0.20 over the last 2 of 8"
     )
     assert still_rising(flat) is None
+    lagging = [replace(record, last_round_accuracy=0.2) for record in flat]
+    assert "is still 0.10 behind the last model after 8 rounds" in (still_rising(lagging) or "")
+    assert still_rising([replace(record, last_round_accuracy=0.11) for record in flat]) is None
     assert still_rising([]) is None
     options = ["--dataset", "digits", "--clients", "5", "--participation", "1", "--no-report", "--out"]
     main(["run", "--method", "fedwcm+", "--rounds", "8", *options, str(tmp_path / "one")])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import fedwcm
 from fedwcm.experiment.environment import digest_sources
@@ -82,7 +83,11 @@ def test_a_run_names_what_made_it_and_each_process_that_went_on(tmp_path: Path) 
     (first,) = held.environments()
     assert {"fedwcm", "python", "torch", "numpy"} <= set(first.versions)
     assert first.started <= (first.ended or "")
-    assert "made with" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert (first.threads, first.jobs) == (torch.get_num_threads(), 1)
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "made with" in page
+    assert f"data {first.data}" in page
+    assert len(first.data or "") == 16
     held.write_environments([replace(first, versions={**first.versions, "torch": "1.0"})])
     with pytest.warns(UserWarning, match=r"goes on with torch .*, not 1\.0"):
         fedwcm.run("fedavg", **{**DIGITS, "rounds": 3}, out=tmp_path / "run", resume=True)

@@ -47,8 +47,8 @@ def digest_sources(parts: Iterable[object]) -> dict[str, str]:
 PACKAGES = ("torch", "numpy", "safetensors", "flwr", "ray", "tenseal")
 
 
-def describe_environment(data: str, sources: Mapping[str, str]) -> EnvironmentRecord:
-    """Return what this process is, for a run on this data with this code."""
+def describe_environment(data: str | None, sources: Mapping[str, str], jobs: int) -> EnvironmentRecord:
+    """Return what this process is, for one of so many runs at a time on this data with this code."""
     return EnvironmentRecord(
         versions={"fedwcm": __version__, "python": platform.python_version(), **installed_versions()},
         commit=_commit(),
@@ -57,9 +57,10 @@ def describe_environment(data: str, sources: Mapping[str, str]) -> EnvironmentRe
         instruction_set=instruction_set(),
         cores=usable_cores(),
         threads=torch.get_num_threads(),
+        jobs=jobs,
         command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         started=now(),
-        data=data or None,
+        data=data,
         sources=sources,
     )
 

@@ -307,10 +307,10 @@ class EnvironmentRecord(JsonRecord):
         versions: of this package, Python and the libraries that are installed.
         commit: of this package's checkout, if it is one; `-dirty` if files were changed.
         system, cpu, instruction_set: the machine, and what torch uses of it.
-        cores, threads: those that the process may use, and those of torch.
+        cores, threads, jobs: cores that the process may use, threads of torch, runs of the comparison at a time.
         command: as it was typed, or the name of the program.
         started, ended: in UTC; `ended` is missing while the run goes on, and where it was killed.
-        data: digest of the data's source, where it may change.
+        data: digest of the data.
         sources: digest of each module with a method, loss, sampler, partition or model of the user's own.
     """
 
@@ -321,6 +321,7 @@ class EnvironmentRecord(JsonRecord):
     instruction_set: str
     cores: int
     threads: int
+    jobs: int | None = optional()
     command: str
     started: str
     ended: str | None = optional()
@@ -338,11 +339,13 @@ class EnvironmentRecord(JsonRecord):
     def describe(self) -> dict[str, str]:
         """Return lines for a reader."""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        cores = f"{self.cores} cores, {self.threads} threads of torch, {self.jobs or 1} runs at a time"
         return {
             "made by": versions + (f"; commit {self.commit}" if self.commit else ""),
-            "made on": f"{self.cpu}, {self.instruction_set}, {self.cores} cores, {self.threads} threads of torch",
+            "made on": f"{self.cpu}, {self.instruction_set}, {cores}",
             "made with": self.command,
             "made when": f"{self.started} to {self.ended or 'an end that is not known'}",
+            "made from": ", ".join([f"data {self.data}", *map(" ".join, self.sources.items())]),
         }
 
 

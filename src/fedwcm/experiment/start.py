@@ -35,6 +35,7 @@ def start(
     report: Report | None = None,
     progress: Progress | None = None,
     data: RunData | None = None,
+    jobs: int = 1,
 ) -> Run:
     """Run what is asked for to its end, holding the lock on its folder.
 
@@ -45,6 +46,7 @@ def start(
         report: writes the report into the folder at the end, even if the run diverged.
         progress: is told of every round.
         data: its samples, if they are there already.
+        jobs: runs of its comparison that go on at a time.
 
     Raises:
         DivergedError: the run diverged, now or before.
@@ -62,7 +64,7 @@ def start(
             experiment = replace(experiment, config=with_first_weights(experiment.config, folder))
             if _already_finished(folder, experiment):
                 return _finished_run(folder)
-        partition, environments = partition_of(experiment), _environments(folder, experiment)
+        partition, environments = partition_of(experiment), _environments(folder, experiment, jobs)
         folder.write_partition(partition)
         folder.write_environments(environments)
         try:
@@ -110,10 +112,11 @@ def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
     return False
 
 
-def _environments(folder: RunFolder, experiment: Experiment) -> list[EnvironmentRecord]:
+def _environments(folder: RunFolder, experiment: Experiment, jobs: int) -> list[EnvironmentRecord]:
     """Return who worked on the run, this process last; warn if it may round differently."""
     before = folder.environments()
-    here = describe_environment(experiment.data_digest, experiment.sources)
+    data = experiment.data_digest or experiment.facts.fingerprint
+    here = describe_environment(data, experiment.sources, jobs)
     for difference in here.differences(before[-1]) if before and folder.has_metrics else ():
         warnings.warn(f"{folder.path} goes on with {difference}: its digits may differ from then on", stacklevel=3)
     return [*before, here]

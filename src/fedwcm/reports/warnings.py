@@ -48,18 +48,30 @@ def _trace(run: Run) -> list[tuple[object, ...]]:
 def still_rising(history: Sequence[RoundRecord]) -> str | None:
     """Return a sentence if the last evaluations still rise clearly: more rounds would give more.
 
-    The last quarter of the evaluations is compared with the quarter before; one outlier does not count.
+    The last quarter of the evaluations is compared with the quarter before; one outlier does not count. An average
+    of models (`server.ema`) that is far behind the last round's model has not caught up.
     """
     values = [record.balanced_accuracy for record in history if record.balanced_accuracy is not None]
     quarter = len(values) // 4
     if not quarter:
         return None
     before, last = np.mean(values[-2 * quarter : -quarter]), np.mean(values[-quarter:])
-    if last - before < RISING:
-        return None
     rounds = history[-1].round
+    if last - before < RISING:
+        return _lag(history[-quarter:], rounds)
     return (
         f"the balanced accuracy still rises, by {last - before:.2f} over the last {rounds // 4} of {rounds} "
+        "rounds: more rounds (--rounds) would give more"
+    )
+
+
+def _lag(history: Sequence[RoundRecord], rounds: int) -> str | None:
+    pairs = [(record.last_round_accuracy, record.test_accuracy) for record in history]
+    lags = [newest - average for newest, average in pairs if newest is not None and average is not None]
+    if not lags or np.mean(lags) < RISING:
+        return None
+    return (
+        f"the average of the models over rounds is still {np.mean(lags):.2f} behind the last model after {rounds} "
         "rounds: more rounds (--rounds) would give more"
     )
 

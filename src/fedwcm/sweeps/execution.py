@@ -233,7 +233,7 @@ def run_apart(
         while left or running:
             while left and len(running) < jobs:
                 samples = data.get(left[0].config) if context.get_start_method() == "fork" else None
-                running.append(_ChildRun(left.pop(0), context, samples))
+                running.append(_ChildRun(left.pop(0), context, samples, jobs))
             wait([run.process.sentinel for run in running], timeout=REFRESH)
             for run in running:
                 run.pass_on_warnings(display)
@@ -254,13 +254,13 @@ class _ChildRun:
     """A run in a process of its own, which sends its warnings here."""
 
     def __init__(
-        self, planned: PlannedRun, context: "ForkContext | SpawnContext", data: RunData | None = None
+        self, planned: PlannedRun, context: "ForkContext | SpawnContext", data: RunData | None, jobs: int
     ) -> None:
         self.planned = planned
         rounds = planned.config.run.rounds
         self.followed = FollowedRun(f"{planned.label}, seed {planned.seed}", planned.folder, rounds)
         self._warnings, sender = context.Pipe(duplex=False)
-        self.process: BaseProcess = context.Process(target=_run_alone, args=(planned, sender, data))
+        self.process: BaseProcess = context.Process(target=_run_alone, args=(planned, sender, data, jobs))
         self.process.start()
         sender.close()  # or the end of the process would not show as the end of the pipe
 
@@ -289,7 +289,7 @@ def _end(process: BaseProcess) -> str:
     return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed; see the error above"
 
 
-def _run_alone(planned: PlannedRun, parent: Connection, data: RunData | None) -> None:
+def _run_alone(planned: PlannedRun, parent: Connection, data: RunData | None, jobs: int) -> None:
     """Run in this child process, which ends quietly when it is stopped, and stops when its parent is gone."""
     torch.set_num_threads(1)
     warnings.showwarning = lambda message, *_, **__: _send(parent, f"warning: {message}")
@@ -298,7 +298,7 @@ def _run_alone(planned: PlannedRun, parent: Connection, data: RunData | None) ->
         try:
             wait_until_free(planned.folder)
             alone = replace(planned.config, run=replace(planned.config.run, workers=1))
-            run_planned(replace(planned, config=alone), data=data)
+            run_planned(replace(planned, config=alone), data=data, jobs=jobs)
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())
         except (ValueError, OSError) as error:
@@ -317,10 +317,13 @@ def _stop_with_parent(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def run_planned(planned: PlannedRun, progress: Progress | None = None, data: RunData | None = None) -> Run | None:
+def run_planned(
+    planned: PlannedRun, progress: Progress | None = None, data: RunData | None = None, jobs: int = 1
+) -> Run | None:
     """Start the run, or resume it from its folder; None if it diverges: its summary says so."""
+    folder = RunFolder(planned.folder)
     with suppress(DivergedError):
-        return start(planned.config, RunFolder(planned.folder), resume=True, progress=progress, data=data)
+        return start(planned.config, folder, resume=True, progress=progress, data=data, jobs=jobs)
     return None
 
 
