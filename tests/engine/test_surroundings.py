@@ -105,9 +105,11 @@ def test_a_daemonic_process_is_given_a_backend_without_children(
 ) -> None:
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
     monkeypatch.setattr("fedwcm.engine.backends.plan.usable_cores", lambda: 2)
+    torch.set_num_threads(2)
     with caplog.at_level(logging.INFO, "fedwcm"):
         losses(model="mlp", settings={"model.hidden": [600, 600]})
     assert "may have no children" in caplog.text
+    assert torch.get_num_threads() == 1  # the threads of a parent that was forked are not there
     with pytest.raises(ValueError, match=r"run\.backend = 'parallel'.*may have no children"):
         losses(backend="parallel")
 

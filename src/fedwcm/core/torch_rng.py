@@ -1,5 +1,6 @@
 """torch's global state: the generator of initial weights and dropout, and the modes that surround a run."""
 
+import multiprocessing
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,8 +26,14 @@ def own_torch_generator(devices: Sequence[torch.device] = ()) -> Iterator[None]:
 
 @contextmanager
 def default_torch_modes() -> Iterator[None]:
-    """Compute as torch does by default, whatever the caller has set: float32, gradients, and no autocast."""
+    """Compute as torch does by default, whatever the caller has set: float32, gradients, and no autocast.
+
+    A process of `multiprocessing.Pool` computes with one thread: others share its cores, and a forked one would
+    wait forever for threads that only its parent has.
+    """
     before = torch.get_default_dtype()
+    if multiprocessing.current_process().daemon:
+        torch.set_num_threads(1)
     with ExitStack() as modes:
         modes.enter_context(torch.inference_mode(False))
         modes.enter_context(torch.enable_grad())
