@@ -225,6 +225,7 @@ def test_list_prints_a_line_for_each(what: str, capsys: pytest.CaptureFixture[st
     lines = capsys.readouterr().out.splitlines()
     assert lines
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+    assert what != "partitions" or len({line.split(maxsplit=1)[1] for line in lines}) == len(lines)
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:

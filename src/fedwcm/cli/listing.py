@@ -88,9 +88,7 @@ def _description(what: str, name: str) -> str:
     options = list_names(what, name)
     if what not in SECTIONS:
         return ""
-    component = _components_of(what)[name]
-    about = component if what == "models" else inspect.getmodule(component)
-    return (inspect.getdoc(about) or LISTS[what][1]()[name]) + ("\n\noptions:" if options else "")
+    return _page(what, _components_of(what)[name]) + ("\n\noptions:" if options else "")
 
 
 def _print_lines(entries: Mapping[str, str]) -> None:
@@ -162,7 +160,7 @@ def _components_of(what: str) -> Mapping[str, Callable[..., Any]]:
 
 
 def _components(what: str) -> Callable[[], dict[str, str]]:
-    return lambda: {name: _module_line(cls) for name, cls in _components_of(what).items()}
+    return lambda: {name: _page(what, one).partition("\n")[0] for name, one in _components_of(what).items()}
 
 
 def _datasets() -> dict[str, str]:
@@ -172,25 +170,20 @@ def _datasets() -> dict[str, str]:
     return {**named, synthetic.NAME: synthetic.DESCRIPTION}
 
 
-def _models() -> dict[str, str]:
-    from fedwcm.models import MODELS
-
-    return {name: (inspect.getdoc(builder) or "").partition("\n")[0] for name, builder in MODELS.items()}
-
-
 def _trackers() -> dict[str, str]:
     from fedwcm.experiment.trackers import TRACKERS
 
-    return {name: _module_line(cls) for name, cls in TRACKERS.items()}
+    return {name: _page("trackers", cls).partition("\n")[0] for name, cls in TRACKERS.items()}
 
 
 def _recipes() -> dict[str, str]:
     return {name: recipe.description for name, recipe in RECIPES.items()}
 
 
-def _module_line(cls: Callable[..., object]) -> str:
-    """Return the first line of the docstring of the module that defines a class."""
-    return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
+def _page(what: str, component: Callable[..., object]) -> str:
+    """Return what is written about a component: its docstring, or of one that has a file to itself the file's."""
+    about = component if what in ("models", "partitions") else inspect.getmodule(component)
+    return inspect.getdoc(about) or ""
 
 
 LISTS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
@@ -200,7 +193,7 @@ LISTS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
     "samplers": ("how clients draw their batches, for --sampler", _components("samplers")),
     "datasets": ("named data sets, for --dataset", _datasets),
     "partitions": ("how samples are divided among clients, for --partition", _components("partitions")),
-    "models": ("networks, for --model", _models),
+    "models": ("networks, for --model", _components("models")),
     "trackers": ("experiment trackers, for --track", _trackers),
     "options": ("every dotted option, for --set, --grid and TOML files", _every_option),
 }

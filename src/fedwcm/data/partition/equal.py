@@ -41,7 +41,7 @@ class IID:
 
 @dataclass(frozen=True, kw_only=True)
 class Equal:
-    """Each client draws its samples from its own Dirichlet(beta) prior over the classes.
+    """Clients of equal size, each drawing its samples from its own Dirichlet(beta) prior over the classes.
 
     Samples are drawn without reuse, by all clients in turn, and a prior is renormalised when a class is
     used up. Client sizes differ by at most one and every sample is used once, so both the sizes and the
@@ -67,7 +67,7 @@ class Equal:
 
 @dataclass(frozen=True, kw_only=True)
 class EqualIPF:
-    """Dirichlet(beta) priors, one a client, scaled to both margins by iterative proportional fitting.
+    """Clients of equal size: Dirichlet(beta) priors, scaled to both margins by iterative proportional fitting.
 
     The fit keeps each prior's odds as far as the client sizes and the class totals permit, so the mixes
     stay further from the global one than with `equal`. Client sizes differ by at most one and every

@@ -10,7 +10,7 @@ from fedwcm.data.partition.protocol import check_labels, group_by_owner
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Natural:
-    """Sample i belongs to client `client_ids[i]`.
+    """The split that the data came with: sample i belongs to client `client_ids[i]`.
 
     The ids are any integers; the clients are their distinct values, in rising order. Every sample is
     used once and nothing is random.

@@ -136,7 +136,7 @@ class BalanceFL:
 
 @dataclass(frozen=True, kw_only=True)
 class FedGraB:
-    """For each class, shares q ~ Dirichlet(beta) over the clients; each sample goes to a client by q.
+    """Very unequal clients: each sample goes to one by its class's shares q ~ Dirichlet(beta) over the clients.
 
     Sizes come out very unequal and some clients empty. Samples then move, one at a time and at random,
     from whichever client is the largest to the clients below `min_samples`, until none is below it.
