@@ -292,6 +292,9 @@ class Scripted:
     def sampled(self, clients: int, seed: int, round_: int, counts: object = None) -> Ints:
         return np.arange(clients)
 
+    def cohort_size(self, clients: int) -> int:
+        return clients
+
     def answering(self, sampled: Ints, seed: int, round_: int) -> Ints:
         return np.array(self.cohorts[round_], dtype=np.int64)
 

@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import fedwcm
 from fedwcm.config.schema import Component, Config
 from fedwcm.core.method import Method
 from fedwcm.core.rng import Purpose, generator
-from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, State, Uploads, Vec
+from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, Ints, State, Uploads, Vec
 from fedwcm.engine.network import Network
 from fedwcm.engine.uploads import UploadRows
 from fedwcm.flower.server.deployment import _require_compatible
@@ -22,6 +23,7 @@ from fedwcm.methods.fedexp import FedExP
 from fedwcm.methods.fednova import FedNova
 from fedwcm.methods.fedsam import FedSAM
 from fedwcm.methods.imbsam import ImbSAM, rare_classes
+from fedwcm.methods.power_of_choice import PowerOfChoice
 from fedwcm.methods.q_ffl import QFFL
 from fedwcm.testing import check_method
 from tests.factories import clusters, make_rounds, make_trainer, mlp, run_rounds
@@ -188,3 +190,35 @@ def test_secure_aggregation_refuses_a_method_that_reads_single_uploads() -> None
     with pytest.raises(ValueError, match=r"method.name = 'krum' is not possible with flower.secure_aggregation"):
         _require_compatible(config, Krum(), network, True)
     _require_compatible(config, Krum(), network, False)
+
+
+def test_power_of_choice_asks_the_candidates_with_the_largest_losses() -> None:
+    method, samples = PowerOfChoice(candidates=3.0), np.array([10, 10, 10, 10, 0, 10])
+    losses, rng = torch.tensor([0.5, -1.0, 2.0, 0.1, 9.0, 0.7]), np.random.default_rng(0)
+    assert method.choose({"losses": losses[:4]}, 2, samples[:4], rng).tolist() == [1, 2]  # one never took part
+    drawn = {int(PowerOfChoice(candidates=1.0).choose({"losses": losses}, 1, samples, rng)[0]) for _ in range(60)}
+    assert drawn == {0, 1, 2, 3, 5}  # at random, by samples
+
+
+def test_power_of_choice_remembers_the_losses_of_those_who_trained() -> None:
+    data = clusters()
+    simulated = make_rounds(make_trainer(PowerOfChoice(), data.federation, mlp()), data.federation)
+    state, record = run_rounds(simulated, 1)[0]
+    assert tuple((state.method["losses"] > 0).nonzero()[:, 0].tolist()) == record.clients
+    with pytest.raises(
+        ValueError, match=r"participation.sampling = 'balanced' is not allowed: it must be fixed with"
+    ):
+        fedwcm.run("power-of-choice", dataset="digits", settings={"participation.sampling": "balanced"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twice(PowerOfChoice):
+    """Asks a client twice."""
+
+    def choose(self, s: State, size: int, samples: Ints, rng: np.random.Generator) -> Ints:
+        return np.array([1, 1])
+
+
+def test_a_choice_that_names_a_client_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Twice.choose returned array\(\[1, 1\]\): it must return different ids"):
+        played(Twice())

@@ -13,6 +13,7 @@ Hooks that only a few methods need are mix-ins: list one before `Method` and def
 | `StartingModel` | a change to the model before round 1 | FedETF |
 | `TwoPhase` | a first phase of the round, over all local data at `x` | Mime, MimeLite, CReFF, CLIP2FL |
 | `LocalPass` | a pass over all local data at `x` before the first step | q-FFL |
+| `ClientChoice` | which clients train in a round | Power-of-Choice |
 | `LocalRates` | a learning rate per client | FedWCM-X |
 | `OwnStart` | local training that starts elsewhere than at `x` | FedPer, FedRep |
 | `PersonalModels` | a model for each client, measured on its own samples | Ditto, FedPer, FedRep |
@@ -207,6 +208,14 @@ class LocalPass(ABC):
     @abstractmethod
     def prepare(self, local: LocalData, ctx: Context) -> State:
         """Return what `direction` and `finish` find in `ctx.prepared`, one row per client."""
+
+
+class ClientChoice(ABC):
+    """A round's clients chosen by the method, from what its server has seen: `cohort.losses`, reports, sizes."""
+
+    @abstractmethod
+    def choose(self, s: State, size: int, samples: Ints, rng: np.random.Generator) -> Ints:
+        """Return the ids of the clients to ask, given how many the run asks and the samples of all clients."""
 
 
 class LocalRates(ABC):

@@ -60,6 +60,17 @@ def check_weights(hook: Any, weights: Any, cohort: Cohort) -> Floats:
     return weights
 
 
+def check_ids(hook: Any, ids: Any, clients: int) -> Ints:
+    """Return the ids of a round's clients, ascending; raise unless they are different clients of so many."""
+    chosen: Ints = np.unique(ids)
+    whole = chosen.dtype.kind in "iu" and np.ndim(ids) == 1
+    if not whole or not len(ids) or len(chosen) < len(ids) or chosen[0] < 0 or chosen[-1] >= clients:
+        raise ValueError(
+            f"{_name(hook)} returned {ids!r:.200}: it must return different ids from 0 to {clients - 1}"
+        )
+    return chosen
+
+
 def check_losses(loss: Any, values: Any, clients: int) -> None:
     """Raise unless a loss has returned one value per client that can be differentiated."""
     shape = getattr(values, "shape", None)

@@ -9,12 +9,13 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from fedwcm.core.method import ClientStatistics, StartingModel, TwoPhase
+from fedwcm.core.method import ClientChoice, ClientStatistics, StartingModel, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort, Fault, Ints, Report, State, Vec
 from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
 from fedwcm.engine.federation import Federation
+from fedwcm.engine.hook_checks import check_ids
 from fedwcm.engine.options import Aggregation, LearningRate, Participation, ServerOptions
 from fedwcm.engine.server import RoundMeasures, RoundResult, Traffic, moving_average, update
 from fedwcm.engine.store import ClientStore
@@ -108,7 +109,7 @@ class Rounds:
         Of a round that is not `recorded`, the clients' accuracy and the list of their weights are left out.
         """
         seed, r = self.trainer.seed, before.round
-        sampled = self.participation.sampled(self.trainer.population.clients, seed, r, self._counts)
+        sampled = self._sample_clients(before)
         asked = self.participation.answering(sampled, seed, r)
         traffic = Traffic(len(sampled))
         trained = self._train(before, asked, traffic, recorded)
@@ -128,6 +129,15 @@ class Rounds:
         bound = self.aggregation.next_bound(before.max_norm, after.clipped / len(result.ids))
         after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average, bound)
         return self._with_average(after_round), measures
+
+    def _sample_clients(self, before: ServerState) -> Ints:
+        """Return the ids of the clients asked to train, ascending: by the method's choice if it makes one."""
+        method, clients = self.trainer.method, self.trainer.population.clients
+        if not isinstance(method, ClientChoice):
+            return self.participation.sampled(clients, self.trainer.seed, before.round, self._counts)
+        rng = generator(self.trainer.seed, Purpose.COHORT, before.round)
+        size = self.participation.cohort_size(clients)
+        return check_ids(method.choose, method.choose(before.method, size, self.federation.samples, rng), clients)
 
     def last_model(self, state: ServerState) -> tuple[Vec, Vec]:
         """Return the parameters and buffers of the model after the last round, as the method evaluates it."""

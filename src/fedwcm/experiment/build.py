@@ -18,6 +18,7 @@ from fedwcm.core.batch import LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.disclosure import as_counts
 from fedwcm.core.loss import LogitScale
+from fedwcm.core.method import ClientChoice
 from fedwcm.core.rng import model_seed
 from fedwcm.core.types import Floats, Ints, Population, Vec
 from fedwcm.data import Dataset, synthetic
@@ -256,6 +257,9 @@ def _trainer(
 ) -> tuple[ClientTrainer, ExecutionPlan, ClassDistribution]:
     """Gather the classes of all clients; return their trainer, its backend, and what was gathered."""
     _refuse_hidden_counts(config)
+    if isinstance(components.method, ClientChoice):
+        because = f"with the method {components.method.name}, which chooses the clients itself"
+        require_default("participation", config.participation, "sampling", because)
     few, samples = _few_samples(federation), federation.samples
     smallest = smallest_batch(config.local.drop_last, config.local.batch_size, network, few)
     reported = reported_counts(config, federation)
