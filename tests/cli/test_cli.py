@@ -202,6 +202,7 @@ def test_evaluate_on_other_data_matches_classes_by_name(
     [
         (["methods", "fedwcm+"], ["settings:", "loss.name", "prior_ce"]),
         (["recipes", "fedwcm+"], ["settings:", "loss.name", "prior_ce"]),
+        (["methods", "auto"], ["the best of", "validation data"]),
         (["options", "lr"], ["local.lr "]),
         (["options", "batch-size"], ["local.batch_size"]),
         (["options", "server"], ["server.ema"]),

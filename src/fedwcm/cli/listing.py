@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedwcm.cli.common import SubParsers, console
 from fedwcm.config.flags import FLAGS, PARTITION_OPTIONS, OptionDoc, all_options, default_of, option_docs
-from fedwcm.config.recipes import RECIPES
+from fedwcm.config.recipes import AUTO, CANDIDATES, RECIPES
 from fedwcm.core.checks import shorten, unknown
 
 SECTIONS = {
@@ -72,10 +72,10 @@ def list_names(what: str | None = None, name: str | None = None) -> dict[str, st
         return _options_called(name)
     if what in ("methods", "recipes") and name in RECIPES:  # --method takes both
         return {key: str(value) for key, value in RECIPES[name].settings.items()}
-    entries = LISTS[what][1]()
+    entries = LISTS["recipes" if name == AUTO and what == "methods" else what][1]()
     if name not in entries:
         raise unknown(what.removesuffix("s"), name, {*entries, *(RECIPES if what == "methods" else ())})
-    if what not in SECTIONS:
+    if what not in SECTIONS or name == AUTO:
         return {name: entries[name]}
     options = documented_options(_components_of(what)[name], SECTIONS[what])
     return {option.key: _meaning(option) for option in options}
@@ -86,7 +86,7 @@ def _description(what: str, name: str) -> str:
     if what in ("methods", "recipes") and name in RECIPES:
         return f"{RECIPES[name].description}\n\nsettings:"
     options = list_names(what, name)
-    if what not in SECTIONS:
+    if what not in SECTIONS or name == AUTO:
         return ""
     return _page(what, _components_of(what)[name]) + ("\n\noptions:" if options else "")
 
@@ -177,7 +177,8 @@ def _trackers() -> dict[str, str]:
 
 
 def _recipes() -> dict[str, str]:
-    return {name: recipe.description for name, recipe in RECIPES.items()}
+    choice = f"the best of {', '.join(CANDIDATES)} on validation data after a quarter of the rounds"
+    return {AUTO: choice, **{name: recipe.description for name, recipe in RECIPES.items()}}
 
 
 def _page(what: str, component: Callable[..., object]) -> str:
