@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fedwcm.flower import client_app
 from fedwcm.flower.app.options import read
@@ -45,6 +45,35 @@ def test_a_constant_model_reads_no_class_counts_from_training_accuracies(private
     assert told_metrics(**private) == [{"lr"}] * CLIENTS
     assert told_metrics(**private, **{"flower.share_metrics": True}) == [{"lr", "loss", "accuracy"}] * CLIENTS
     assert told_metrics() == [{"lr", "loss", "accuracy"}] * CLIENTS
+
+
+@pytest.mark.parametrize(("shared", "known"), [(True, True), (False, False)])
+def test_one_constant_model_for_each_class_would_read_exact_counts(shared: bool, known: bool) -> None:
+    """The attack works where the operator asks for metrics, and has nothing to read elsewhere."""
+    chosen = {"run.rounds": 1, "local.lr": 1e-9, "local.batch_size": 1000}
+    config = run_config("fedavg", **FULL, **chosen, **{"privacy.mode": "he", "flower.share_metrics": shared})
+    nodes, counts = grid(config), dict[int, list[int]]()
+
+    def query(client: int, request: Message, reply: Message) -> Message:
+        if request.metadata.message_type != "train.train":
+            return reply
+        samples, x = len(data({"partition-id": client})[1]), request.content.array_records["model"]["x"].numpy()
+        for c in range(10):
+            constant = np.zeros_like(x)
+            constant[len(x) - 10 + c] = 10.0  # the bias of the last layer
+            asked = RecordDict(dict(request.content))
+            asked["model"] = ArrayRecord({**request.content.array_records["model"], "x": Array(constant)})
+            told = nodes.node_of(client).handle(Message(asked, request.metadata.dst_node_id, "train.train"))
+            accuracy: Any = told.content.metric_records["numbers"].get("accuracy", np.nan)
+            counts.setdefault(client, []).append(-1 if np.isnan(accuracy) else round(accuracy * samples))
+        return reply
+
+    nodes.mischief = query
+    assert serve(nodes, config, model, test_data) is not None
+    for client, found in counts.items():
+        own = np.bincount(data({"partition-id": client})[1], minlength=10).tolist()
+        assert found == (own if known else [-1] * 10)
+    assert len(counts) == CLIENTS
 
 
 @pytest.mark.parametrize(

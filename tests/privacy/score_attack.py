@@ -8,6 +8,7 @@ classes has no influence on the score.)
 """
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
@@ -59,12 +60,36 @@ def attack(counts: Ints, disclosure: Disclosure) -> list[Ints]:
     return [fitting_counts(int(n), float(score), population, disclosure) for n, score in clients]
 
 
+def possibilities_after(queries: int, classes: int = 3, levels: int = 8) -> list[int]:
+    """For every client the counts that fit its scores in levels under class distributions of the server's choice.
+
+    Of some distributions the server takes each time the one that tells apart most of what is left.
+    """
+    rng, counts = np.random.default_rng(0), long_tailed_counts(classes)
+    known, disclosure = population_of(counts), Disclosure(levels)
+    left = []
+    for own in counts:
+        every = itertools.product(range(own.sum() + 1), repeat=classes - 1)
+        table = np.array([own, *([*guess, own.sum() - sum(guess)] for guess in every if sum(guess) <= own.sum())])
+        for _ in range(queries):
+            candidates = [replace(known, prior=prior) for prior in rng.dirichlet(np.ones(classes), 40)]
+            told = [reported(table, population, disclosure).round(9) for population in candidates]
+            best = min(told, key=lambda scores: (np.unique(scores, return_counts=True)[1] ** 2).sum())
+            table = table[best == best[0]]
+        left.append(len(table) - 1)
+    return left
+
+
 def print_possibilities() -> None:
     """For 2 to 4 classes and several levels: the counts of the scarce classes that fit, least and median."""
     for classes in (2, 3, 4):
         for levels in (None, 32, 16, 8, 4, 2, 1):
             left = [len(fits) for fits in attack(long_tailed_counts(classes), Disclosure(levels))]
             print(f"{classes} classes, levels {levels or 'exact'}: least {min(left)}, median {np.median(left):g}")
+    for queries in (1, 3, 9):
+        left = possibilities_after(queries)
+        found = f"{left.count(1)} of {CLIENTS} clients have one possibility, the median has {np.median(left):g}"
+        print(f"3 classes, 8 levels, {queries} class distributions: {found}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 from fedwcm.core.disclosure import Disclosure
 from fedwcm.privacy.options import PrivacyOptions
 
-from .score_attack import CLIENTS, attack, long_tailed_counts, population_of, reported
+from .score_attack import CLIENTS, attack, long_tailed_counts, population_of, possibilities_after, reported
 
 OPEN = Disclosure(None)
 FEWEST = 5
@@ -31,6 +31,13 @@ def test_a_score_in_levels_fits_several_counts_of_the_scarcest_class(classes: in
     for fits in attack(long_tailed_counts(classes), HE):
         scarcest = fits[:, -1]
         assert len(np.unique(scarcest)) >= FEWEST
+
+
+def test_levels_under_distributions_of_the_server_s_choice_would_leave_few_possibilities() -> None:
+    """Why a client answers for one class distribution in a run."""
+    alone, chosen = possibilities_after(1), possibilities_after(5)
+    assert min(alone) >= 5
+    assert np.median(chosen) <= np.median(alone) / 5
 
 
 def test_exact_sums_over_known_cohorts_would_give_every_score_away() -> None:

@@ -54,7 +54,7 @@ TestData = Callable[..., Samples]
 
 EXPOSED = (
     "privacy.mode = 'he' without flower.secure_aggregation hides little: the server sees every update, and an "
-    "attack on the first ones of FedWCM found 88 % of all class counts exactly (docs/privacy.md)"
+    "attack on the first ones of FedWCM found 76 % of all class counts exactly (docs/privacy.md)"
 )
 
 Watch = Callable[[int, State], Mapping[str, object]]
