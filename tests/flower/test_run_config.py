@@ -1,10 +1,14 @@
 """Flower's run-config has our options under our names; what is wrong is said by name."""
 
+import ast
 from contextlib import nullcontext
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from flwr.common.config import flatten_dict, parse_config_args
 
+import fedwcm.flower
 from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.flower.app.init import flower_init
 from fedwcm.flower.app.options import read
@@ -139,3 +143,19 @@ def test_the_app_that_is_written_has_a_valid_config(tmp_path_factory: pytest.Tem
     options = read(flatten_dict(tables["tool"]["flwr"]["app"]["config"]))
     assert options.config.method.name == "fedwcm"
     assert options.federation == type(options.federation)(patience=60.0)
+
+
+def test_no_private_module_of_flower_is_imported_that_has_a_public_twin() -> None:
+    """The next Flower may move its private ones; what has no public twin is listed here."""
+    public = [import_module(f"flwr.{name}") for name in ("app", "clientapp", "clientapp.mod", "serverapp")]
+    names = {name for each in [*public, import_module("flwr.serverapp.strategy")] for name in each.__all__}
+    public_modules = {each.__name__ for each in public} | {"flwr.serverapp.strategy"}
+    private: dict[str, set[str]] = {}
+    for path in Path(fedwcm.flower.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
+            if isinstance(node, ast.ImportFrom) and module.startswith("flwr.") and module not in public_modules:
+                private.setdefault(module, set()).update(alias.name for alias in node.names)
+    allowed = ("flwr.common.config", "flwr.common.secure_aggregation.")
+    assert [name for name in private if not name.startswith(allowed)] == []
+    assert not names & set().union(*private.values())
