@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from tools import measure_one_client
 
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.runner import Runner
+from fedwcm.flower.app.options import FLOWER_DEFAULTS
 from fedwcm.flower.server.deployment import serve
 
 from ..factories import Scripted
@@ -304,6 +306,20 @@ def test_a_bound_on_the_norm_and_a_median_limit_a_liar() -> None:
         {"aggregation.rule": "median"},
     ):
         assert away(**bound) < free / 5
+
+
+@pytest.mark.parametrize("method", ["fedwcm", "fedavg"])
+def test_one_upload_plants_no_backdoor_under_the_default_bounds(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client of ten sends ten times what it has learnt from marked samples, in the last round."""
+    monkeypatch.setattr(measure_one_client, "ROUNDS", 8)
+    monkeypatch.setitem(measure_one_client.RUN, "run.rounds", 8)
+    monkeypatch.setitem(measure_one_client.RUN, "run.eval_every", 8)
+    bounds = {key: value for key, value in FLOWER_DEFAULTS.items() if key.startswith("aggregation.")}
+    success = [measure_one_client.outcome(method, dict(own), 1, "backdoor once", 0) for own in ({}, bounds)]
+    assert success[0] > 0.5
+    assert success[1] < 0.1
 
 
 def test_robust_aggregation_is_refused_where_sums_must_agree() -> None:

@@ -49,7 +49,7 @@ FLOWER_DEFAULTS: Settings = {
 NEED_COUNTS = ("train_set", "clients")
 """Diagnostics for which the server would need what only clients have."""
 HIDING = 2
-"""How many more clients than secure sums a round must have: equally many sums would determine every upload."""
+"""How many more clients than secure sums a round must have at least: as many sums would determine every upload."""
 
 WIDEST_RANGE = 1e6
 """Widest range for secure sums: its steps, of which there are some 2³⁰, would be coarser than any upload."""
@@ -130,6 +130,12 @@ class AppOptions:
     config: Config
     federation: FlowerOptions
 
+    @property
+    def hiding(self) -> int:
+        """Clients of which no combination of secure sums may consist: one less than an encrypted sum needs."""
+        privacy = self.config.privacy
+        return max(HIDING, privacy.min_contributors - 1) if privacy.mode == "he" else HIDING
+
     def require_shared_metrics(self) -> None:
         """Raise ValueError if clients are to evaluate models in a run that protects what their metrics tell."""
         privacy, flower = self.config.privacy, self.federation
@@ -144,7 +150,7 @@ class AppOptions:
         most = sampled.cohort_size(clients) if sampled.sampling != "bernoulli" else clients
         why = f"participation.fraction = {sampled.fraction:g} asks {most} of {clients} clients in a round"
         require(needed <= most, "flower.min_clients", needed, f"at most {most}, as {why}")
-        fewest, secure = 1 + HIDING, self.federation.secure_aggregation
+        fewest, secure = 1 + self.hiding, self.federation.secure_aggregation
         hidden = f"false, or flower.clients and participation.fraction larger: {why}, a secure sum needs {fewest}"
         require(not secure or most >= fewest, "flower.secure_aggregation", secure, hidden)
 

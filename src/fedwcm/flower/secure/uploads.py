@@ -59,7 +59,9 @@ class SumLedger:
 
 
 LEAST_HIDDEN = 0.05
-"""Share of the squared weights of every combination of sums that more than two clients must have together."""
+"""Share of the squared weights of every combination of sums that must be with other clients than the few."""
+STARTS = 10
+"""Clients from which groups are grown that a combination of sums may consist of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +97,7 @@ class SecureUploads:
         ids: the clients, ascending.
         needed: clients that a round needs to change the model.
         ledger: the sums of the run so far.
+        hiding: clients that no combination of sums may consist of, and that a round must have beyond its sums.
         before: what was collected before some clients were lost.
     """
 
@@ -104,6 +107,7 @@ class SecureUploads:
     ids: Ints
     needed: int
     ledger: SumLedger
+    hiding: int = HIDING
     before: Collected | None = None
     bytes: int = field(default=0, init=False)
     _revealed: bool = field(default=False, init=False)
@@ -129,15 +133,17 @@ class SecureUploads:
 
     def _total(self, key: str, weights: Floats) -> Floats:
         """Return the sums with these weights, one row each."""
-        clients, enough = self.ids.tolist(), len(weights) + HIDING
+        clients, enough = self.ids.tolist(), len(weights) + self.hiding
         if len(clients) < max(self.needed, enough):
             needed = _needed(len(weights), max(self.needed, enough))
             raise self._all_lost(f"{len(clients)} clients are too few: {needed}")
         known = self._weights.setdefault(key, [])
         known.append(weights)
-        if pair := shown_alone(np.vstack(known)):
-            shown = f"clients {clients[pair[0]]} and {clients[pair[1]]}"
-            raise self._all_lost(f"{len(weights)} sums could be combined to the uploads of {shown} alone{CURE}")
+        if group := shown_alone(np.vstack(known), self.hiding):
+            shown = " and ".join(str(clients[place]) for place in group)
+            raise self._all_lost(
+                f"{len(weights)} sums could be combined to the uploads of clients {shown} alone{CURE}"
+            )
 
         def unmask(masked: SecureSum) -> Floats:
             self.ledger.enter(self.asked, key, clients, weights)
@@ -171,7 +177,9 @@ class SecureUploads:
 
     def _without(self, lost: dict[int, LeftOut], before: Collected | None) -> "SecureUploads":
         kept = self.ids[~np.isin(self.ids, list(lost))]
-        return SecureUploads(self.start, self.asked, self.like, kept, self.needed, self.ledger, before)
+        return SecureUploads(
+            self.start, self.asked, self.like, kept, self.needed, self.ledger, self.hiding, before
+        )
 
     def _all_lost(self, reason: str) -> UploadsLostError:
         self.ledger.failures.append(reason)
@@ -191,24 +199,30 @@ def _needed(sums: int, clients: int) -> str:
     return f"{sums} sums need {clients} that hide each other{CURE}"
 
 
-def shown_alone(rows: Floats) -> tuple[int, int] | None:
-    """Return two clients whose uploads some combination of sums with these weights consists of; None if none does.
+def shown_alone(rows: Floats, most: int = HIDING) -> tuple[int, ...] | None:
+    """Return so many clients whose uploads some combination of sums with these weights is made of, or None.
 
     A combination is a vector in the span of the rows. Of all unit vectors there, the one with most of itself at
-    two given places has as much there as the largest eigenvalue of the span's projection onto these places.
+    given places has as much there as the largest eigenvalue of the span's projection onto them. From each of the
+    clients with most of themselves in the span, the one that adds most joins the group, until it is large enough:
+    of one sum, and of two clients, no group shows more.
     """
     _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
-    basis = basis[sizes > sizes[0] * 1e-9]
-    own = (basis**2).sum(axis=0)
-    large = np.flatnonzero(own > (1 - LEAST_HIDDEN) / 2)  # one of the two is: eigenvalue ≤ trace
-    if not len(large):
+    columns = basis[sizes > sizes[0] * 1e-9].T
+    own = (columns**2).sum(axis=1)
+    order = np.argsort(-own, kind="stable")
+    if own[order[:most]].sum() <= 1 - LEAST_HIDDEN:  # no eigenvalue is above the trace
         return None
-    mean, half = (own[large, None] + own) / 2, (own[large, None] - own) / 2
-    most = mean + np.sqrt(half**2 + (basis[:, large].T @ basis) ** 2)
-    most[np.arange(len(large)), large] = 0.0
-    place, other = np.unravel_index(int(most.argmax()), most.shape)
-    pair = sorted((int(large[place]), int(other)))
-    return (pair[0], pair[1]) if most[place, other] > 1 - LEAST_HIDDEN else None
+    squares = columns[:, :, None] * columns[:, None, :]
+    for first in order[:STARTS]:
+        group = [int(first)]
+        while len(group) < min(most, len(own)):
+            shown = np.linalg.eigvalsh(squares[group].sum(axis=0) + squares)[:, -1]
+            shown[group] = 0.0
+            group.append(int(shown.argmax()))
+        if shown[group[-1]] > 1 - LEAST_HIDDEN:
+            return tuple(sorted(group))
+    return None
 
 
 def directions(rows: Floats) -> tuple[Floats, Floats, Ints]:

@@ -56,6 +56,7 @@ class FlowerBackend:
     ) -> None:
         self._directory, self._trainer = directory, trainer
         self._run_id, self._options = run_id, options.federation
+        self._hiding = options.hiding
         self._bounded = bounds_itself(options.config, self._options.secure_aggregation)
         self._folder = Path(self._options.out) if self._options.out else None
         self._ledger = SumLedger(self._folder)
@@ -118,8 +119,10 @@ class FlowerBackend:
             )
 
         limit = self._options.secure_range
-        needed, ledger = self._options.min_clients, self._ledger
-        return SecureUploads(lambda clients: SecureSum(ask, clients, limit), asked, like, ids, needed, ledger)
+        needed, ledger, hiding = self._options.min_clients, self._ledger, self._hiding
+        return SecureUploads(
+            lambda clients: SecureSum(ask, clients, limit), asked, like, ids, needed, ledger, hiding
+        )
 
     def _requests(self, asked: dict[int, RequestId], sent: Broadcast) -> dict[int, RecordDict]:
         last_used = self.store.read(np.array(list(asked)), torch.device("cpu"))["last_used"].tolist()
