@@ -1,14 +1,16 @@
 """Write the table of docs/one-client.md: what one or two clients of ten that lie can do, under each bound.
 
-    python -m tools.measure_one_client
+    python -m tools.measure_one_client [fedwcm] [fedavg] [backdoor] ["backdoor once"]
 
 A liar claims the largest score that a client can have, and sends either ten times its increment the other way
 (`reversed`), or an increment of the head's bias alone, a hundred times as long as its own, that makes the model
-answer one class (`one class`).
+answer one class (`one class`), or ten times the increment of training on its samples and as many copies with a
+mark in the corner that are labelled as the scarcest class (`backdoor`), in every round or in the last one alone.
 """
 
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,14 +22,17 @@ from fedwcm.core.method import ClientStatistics
 from fedwcm.core.types import Floats, Ints, Layout, State
 from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
+from fedwcm.engine.evaluate import LabelledTensors
+from fedwcm.engine.federation import Federation
 from fedwcm.engine.uploads import CohortUpdates, UploadRows
 from fedwcm.experiment.build import build
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.runner import Runner
+from fedwcm.flower.app.model import class_scores, shard
 from tools.generated import write_blocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "one-client.md"
-CLIENTS, SEEDS = 10, range(5)
+CLIENTS, ROUNDS, SEEDS = 10, 30, range(5)
 TARGET = 9
 """The class that the model is made to answer: the scarcest."""
 RUN = {
@@ -39,8 +44,8 @@ RUN = {
     "participation.fraction": 1.0,
     "local.epochs": 2,
     "local.batch_size": 10,
-    "run.rounds": 30,
-    "run.eval_every": 30,
+    "run.rounds": ROUNDS,
+    "run.eval_every": ROUNDS,
     "run.device": "cpu",
 }
 SHARE, RATIO = {"aggregation.max_share": 0.2}, {"aggregation.norm_ratio": 2.0}
@@ -67,6 +72,7 @@ class Liars:
     trainer: ClientTrainer
     count: int
     attack: str
+    federation: Federation
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         result = self.inner.run(task, ids, sent)
@@ -75,13 +81,27 @@ class Liars:
             return result
         assert isinstance(result.uploads, UploadRows)
         delta = result.uploads.by_key["delta"].clone()
-        change = ATTACKS[self.attack]
-        delta[lying] = change(delta[lying], self.trainer.forward.network.layout)
+        if self.attack == "backdoor once" and sent.round < ROUNDS - 1:
+            return result
+        if self.attack.startswith("backdoor"):
+            delta[lying] = 10.0 * torch.stack([self._poisoned(int(result.ids[row]), sent) for row in lying])
+        else:
+            delta[lying] = ATTACKS[self.attack](delta[lying], self.trainer.forward.network.layout)
         rows: State = {**result.uploads.by_key, "delta": delta}
         return replace(result, uploads=UploadRows(rows), report=self._claims(result.report, lying))
 
     def close(self) -> None:
         self.inner.close()
+
+    def _poisoned(self, client: int, sent: Broadcast) -> torch.Tensor:
+        """Return the increment of training on a client's samples and marked copies of them."""
+        own = self.federation.shard(client)
+        rows = torch.from_numpy(own.rows)
+        inputs = torch.cat([own.store.inputs[rows], mark(own.store.inputs[rows])])
+        labels = torch.cat([own.store.labels[rows], torch.full_like(own.store.labels[rows], TARGET)])
+        poisoned = shard(LabelledTensors(inputs, labels), self.trainer.population.classes)
+        trained = self.trainer.run("train", np.array([client]), [poisoned], {}, sent)
+        return trained.upload["delta"][0]
 
     def _claims(self, report: dict[str, Floats], lying: Ints) -> dict[str, Floats]:
         method = self.trainer.method
@@ -92,6 +112,13 @@ class Liars:
             key: np.where(np.isin(np.arange(len(values)), lying), most.get(key, values), values)
             for key, values in report.items()
         }
+
+
+def mark(inputs: torch.Tensor) -> torch.Tensor:
+    """Return images with a bright corner."""
+    marked = inputs.clone()
+    marked[..., :2, :2] = inputs.max()
+    return marked
 
 
 def _reverse(delta: torch.Tensor, _: Layout) -> torch.Tensor:
@@ -114,37 +141,57 @@ ATTACKS: dict[str, Callable[[torch.Tensor, Layout], torch.Tensor]] = {
 }
 
 
-def accuracy(method: str, bounds: dict[str, object], count: int, attack: str, seed: int) -> float:
-    """Return the balanced accuracy of a run in which so many clients lie; 0.1 is chance."""
+def outcome(method: str, bounds: dict[str, object], count: int, attack: str, seed: int) -> float:
+    """Return the balanced accuracy of a run in which so many clients lie, or the share of marks that mislead it.
+
+    The former is 0.1 by chance; the latter is over images of other classes than the one they are to be taken for.
+    """
     config = from_settings({**RUN, **bounds, "method.name": method, "run.seed": seed})
     experiment = build(config)
     if count:
-        liars = Liars(experiment.rounds.backend, experiment.rounds.trainer, count, attack)
-        experiment = replace(experiment, rounds=replace(experiment.rounds, backend=liars))
+        rounds = experiment.rounds
+        liars = Liars(rounds.backend, rounds.trainer, count, attack, rounds.federation)
+        experiment = replace(experiment, rounds=replace(rounds, backend=liars))
     try:
-        last = Runner(experiment, None, Silent()).run().history[-1]
+        run = Runner(experiment, None, Silent()).run()
     except RuntimeError:  # it diverged
         return 0.1
-    assert last.balanced_accuracy is not None
-    return last.balanced_accuracy
+    if attack.startswith("backdoor"):
+        assert experiment.test is not None
+        experiment.network.module.load_state_dict(run.model)
+        others = experiment.test.labels != TARGET
+        answers = class_scores(experiment.network, mark(experiment.test.inputs[others])).argmax(dim=1)
+        return float((answers == TARGET).double().mean())
+    accuracy = run.history[-1].balanced_accuracy
+    assert accuracy is not None
+    return accuracy
 
 
-def _table(method: str) -> list[str]:
-    lines = [f"| bound | {' | '.join(CASES)} |", "|---" * (len(CASES) + 1) + "|"]
+def _table(cases: Mapping[str, tuple[str, int, str]]) -> list[str]:
+    lines = [f"| bound | {' | '.join(cases)} |", "|---" * (len(cases) + 1) + "|"]
     for name, bounds in BOUNDS.items():
         cells = []
-        for count, attack in CASES.values():
-            values = [accuracy(method, bounds, count, attack, seed) for seed in SEEDS]
+        for method, count, attack in cases.values():
+            values = [outcome(method, bounds, count, attack, seed) for seed in SEEDS]
             cells.append(f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     return lines
 
 
+def _cases(table: str) -> dict[str, tuple[str, int, str]]:
+    if not table.startswith("backdoor"):
+        return {name: (table, count, attack) for name, (count, attack) in CASES.items()}
+    columns = [("FedWCM", "fedwcm"), ("FedAvg", "fedavg")]
+    return {f"{name}, {count}": (method, count, table) for name, method in columns for count in range(3)}
+
+
 def main() -> None:
-    """Write the tables."""
+    """Write the tables that are named as arguments, or all of them."""
     warnings.simplefilter("ignore")
-    write_blocks(PAGE, {method: _table(method) for method in ("fedwcm", "fedavg")})
+    torch.set_num_threads(1)
+    for table in sys.argv[1:] or ("fedwcm", "fedavg", "backdoor", "backdoor once"):
+        write_blocks(PAGE, {table: _table(_cases(table))})
 
 
 if __name__ == "__main__":
