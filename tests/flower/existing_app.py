@@ -24,7 +24,7 @@ def evaluate(message: Message, context: Context) -> Message:
     net.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     assert message.content.config_records["config"]["threshold"] == 0.5
     x, y, _ = data(context.node_config)
-    metrics = MetricRecord({"recall": accuracy(net, x, y), "num-examples": len(y)})
+    metrics = MetricRecord({"recall": accuracy(net, x, y), "num-examples": len(y), "patients": len(y) // 2})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 

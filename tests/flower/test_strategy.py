@@ -125,6 +125,10 @@ def test_what_flower_s_strategies_take_is_taken_or_refused() -> None:
     result = strategy.start(nodes, arrays, num_rounds=1, evaluate_config=threshold)
     assert result.evaluate_metrics_clientapp[1]["evaluated"] == 3
     assert "worst_recall" in result.evaluate_metrics_clientapp[1]
+    weighted = Strategy("fedavg", model=model, weighted_by_key="patients", settings=SETTINGS)
+    averaged = weighted.start(WireGrid(existing_app.app, {}, CLIENTS), arrays, 1, evaluate_config=threshold)
+    assert "num-examples" in averaged.evaluate_metrics_clientapp[1], "a metric like any other"
+    assert "patients" not in averaged.evaluate_metrics_clientapp[1]
     with pytest.raises(RuntimeError, match=r"4 clients connected within 0 s, flower.min_available = 5 are needed"):
         strategy.start(WireGrid(existing_app.app, RUN_CONFIG, CLIENTS - 1), arrays, num_rounds=1)
     with pytest.raises(ValueError, match="train_metrics_aggr_fn is not possible"):
