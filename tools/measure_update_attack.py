@@ -17,8 +17,7 @@ import torch
 
 from fedwcm.config.settings import from_settings, method_settings, overlay
 from fedwcm.core.batch import SampleStore, Shard
-from fedwcm.core.layout import Layout
-from fedwcm.core.types import Floats, Ints
+from fedwcm.core.types import Floats, Ints, Layout
 from fedwcm.engine.client import Broadcast
 from fedwcm.engine.rounds import ServerState
 from fedwcm.experiment.build import Experiment, build
