@@ -58,8 +58,8 @@ def test_every_preset_expands_to_runs_whose_options_all_exist() -> None:
             cell.resolved()
         assert len({cell.fingerprint for cell in cells}) == len(cells)
         if cells:
-            axes = set(cells[0].point)
-            assert set(preset.rows) | set(preset.columns) <= axes
+            assert set(preset.rows) | set(preset.columns) <= set(cells[0].point)
+            assert not rows_of_paper(name) or PaperTable(name).accuracy(cells[0].point) is not None
 
 
 def test_the_presets_are_linked_from_the_configurations() -> None:
