@@ -245,6 +245,8 @@ def test_the_winners_are_judged_by_seeds_that_the_search_has_not_seen(tmp_path: 
     assert "--methods 'fedavg[local.lr=0.1],fedcm[local.lr=0.1]' --seeds 4,5 " in command
     write_report(tmp_path, trials, [0, 3])
     assert "--method 'fedavg[local.lr=0.1]' --seed 4\n" in (tmp_path / "tuning.md").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert all(text in page for text in ("How the search went", "Over local.lr", "fedwcm compare --config"))
 
 
 @pytest.mark.parametrize(

@@ -64,4 +64,5 @@ def execute(arguments: argparse.Namespace) -> int:
         print("stopped. To go on, repeat the same command", file=sys.stderr)
         return exit_status()
     print((out / "tuning.md").read_text(encoding="utf-8"))
+    print(f"report: {out / 'report.html'}")
     return 0

@@ -164,7 +164,7 @@ def _classes(content: ReportContent) -> str:
 def _wide(figures: Sequence[Figure]) -> list[bool]:
     """Which figures take the full width: those that need it, and those that would leave a gap beside them."""
     wide, beside = [], False
-    for figure, following in zip(figures, [*figures[1:], None], strict=True):
+    for figure, following in zip(figures, [*figures[1:], None], strict=False):
         alone = not beside and (following is None or following.wide)
         wide.append(figure.wide or alone)
         beside = not (wide[-1] or beside)

@@ -38,7 +38,7 @@ FIXED = (
     *("fedwcm-natural-balanced", "imbsam", "fedrs", "fedncm", "fednpc", "fedntd", "tau-norm"),
     *("fedwcm+prior_ce", "rucr", "vs", "fedrela", "fedcm+focal", "fedcm-nominal+focal", "fedavg+prior_ce"),
     *("fedcm+balance-loss", "fedcm+balance-sampler", "fedcm-nominal+balance-loss"),
-    "fedcm-nominal+balance-sampler",
+    *("fedcm-nominal+balance-sampler", "ditto", "fedper", "fedrep", "fedyoyo", "power-of-choice"),
 )
 """Methods of the package in the order of their styles, the same in every report; a column shares a colour."""
 

@@ -1,4 +1,4 @@
-"""What a search has found: `trials.csv`, `tuning.md`, and what `fedwcm.tune` returns."""
+"""What a search has found: `trials.csv`, `tuning.md`, `report.html`, and what `fedwcm.tune` returns."""
 
 import csv
 import io
@@ -12,7 +12,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from fedwcm.experiment.files import replace_file
 from fedwcm.experiment.records import VALIDATION_METRICS
+from fedwcm.reports.content import ReportContent
+from fedwcm.reports.figures import Curve, Curves
 from fedwcm.reports.notebook import csv_frame, facts_text, table_html
+from fedwcm.reports.page import page
+from fedwcm.reports.styles import fixed_styles
 from fedwcm.utils.text import csv_cells
 
 if TYPE_CHECKING:
@@ -23,9 +27,87 @@ HEADS = ("method", "trials", "pruned", "validation", "test", "best options")
 
 
 def write_report(out: Path, trials: Mapping[str, Sequence[FrozenTrial]], seeds: Sequence[int]) -> None:
-    """Write both files; a running search has the trials that have ended so far."""
+    """Write the files; a running search has the trials that have ended so far."""
+    lines = _lines(trials, out, seeds)
     replace_file(out / "trials.csv", csv_text(trials))
-    replace_file(out / "tuning.md", "\n".join(_lines(trials, out, seeds)) + "\n")
+    replace_file(out / "tuning.md", "\n".join(lines) + "\n")
+    replace_file(out / "report.html", page(_content(trials, lines)))
+
+
+def _content(trials: Mapping[str, Sequence[FrozenTrial]], lines: Sequence[str]) -> ReportContent:
+    """Return a page with the best of each method, and figures of how the search went and what the options do."""
+    styles = fixed_styles(list(trials))
+    keys = dict.fromkeys(key for ended in trials.values() for trial in ended for key in trial.params)
+    figures = [_progress(trials, styles), *(_effect(key, trials, styles) for key in keys)]
+    return ReportContent(
+        title="Tuning",
+        headline=[lines[2]],
+        facts=[],
+        warnings=[],
+        notes=[],
+        tiles=[
+            (name, value, f"{options}; {count} trials, {pruned} pruned; test {test}")
+            for name, count, pruned, value, test, options in result_rows(trials)
+        ],
+        methods=list(trials),
+        best=list(trials),
+        styles=styles,
+        costs={},
+        table=None,
+        figures=[figure for figure in figures if figure.curves],
+        options={
+            text.removesuffix(":"): lines[i + 2].strip() for i, text in enumerate(lines) if text[:3] == "To "
+        },
+        differences={},
+    )
+
+
+def _progress(trials: Mapping[str, Sequence[FrozenTrial]], styles: Mapping[str, int]) -> Curves:
+    curves = []
+    for name, ended in trials.items():
+        known = sorted((trial.number, value) for trial in ended if (value := _value(trial, trials)) is not None)
+        best = np.maximum.accumulate([value for _, value in known]).tolist()
+        if known:
+            curves.append(Curve(name, [float(number + 1) for number, _ in known], best, style=styles[name]))
+    caption = "The best validation metric so far, over the trials."
+    return Curves(
+        key="progress",
+        title="How the search went",
+        caption=caption,
+        curves=curves,
+        wide=True,
+        y_label="validation",
+        x_label="trial",
+    )
+
+
+def _effect(key: str, trials: Mapping[str, Sequence[FrozenTrial]], styles: Mapping[str, int]) -> Curves:
+    """Return the best validation metric at each value of a numeric option."""
+    curves = []
+    for name, ended in trials.items():
+        best: dict[float, float] = {}
+        for trial in ended:
+            option, value = trial.params.get(key), _value(trial, trials)
+            if value is not None and isinstance(option, int | float):
+                best[float(option)] = max(value, best.get(float(option), value))
+        if best:
+            curves.append(Curve(name, sorted(best), [best[option] for option in sorted(best)], style=styles[name]))
+    is_log = all(x > 0 for curve in curves for x in curve.x)
+    caption = "The best validation metric at each value that was tried."
+    return Curves(
+        key=key.replace(".", "-"),
+        title=f"Over {key}",
+        caption=caption,
+        curves=curves,
+        y_label="validation",
+        x_label=key,
+        log_x=is_log,
+    )
+
+
+def _value(trial: FrozenTrial, trials: Mapping[str, Sequence[FrozenTrial]]) -> float | None:
+    values = trial.user_attrs.get(_metric_names(trials)[0])
+    return float(np.mean(values)) if values and not _has_diverged(trial) else None
 
 
 def winner(name: str, trial: FrozenTrial) -> str:
