@@ -24,6 +24,8 @@ def test_only_frequent_classes_give_up_samples_and_only_those_that_stand_out() -
     assert len(changed)
     assert (counts[new[changed]] < counts[y[changed]]).all()
     assert len(changed) <= 2 * 0.05 * len(y)  # the share for each of the two rarer classes
+    everything = relabel(p, y, 1.0, np.random.default_rng(1))  # all but the smallest z exceed the limits
+    assert (everything != y).mean() > 0.3 > (new != y).mean()
     assert (relabel(p, np.repeat([0, 1, 2], 90), 0.05, rng) == np.repeat([0, 1, 2], 90)).all()  # even counts
 
 

@@ -23,6 +23,7 @@ from fedwcm.losses.focal import Focal
 from fedwcm.losses.grab import GraB
 from fedwcm.losses.ldam import LDAM, margins
 from fedwcm.losses.prior_ce import PriorCE
+from fedwcm.losses.rucr import RUCRLoss
 from fedwcm.losses.vs import VS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.samplers import SAMPLERS
@@ -281,6 +282,8 @@ def test_losses_on_features_refuse_a_model_without_a_linear_head(loss: Loss) -> 
         (PriorCE, "prior", "Client"),
         (ClassWeights, "scheme", "effectiv"),
         (LDAM, "prior", "all"),
+        (RUCRLoss, "temperature", 0.0),
+        (RUCRLoss, "contrast", -0.1),
     ],
 )
 def test_bad_option_is_named(cls: type[Loss], field: str, bad: object) -> None:

@@ -6,6 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedwcm.core.loss import Loss
+from fedwcm.losses.balancefl import BalanceFL
 from fedwcm.losses.fedlc import FedLC
 from fedwcm.losses.fedntd import FedNTD
 from fedwcm.losses.fedrs import FedRS
@@ -30,12 +31,33 @@ def vs(z: Array, n: Array) -> Array:
     return z * (total / total.max()) ** 0.2 + 1.5 * np.log(total / total.sum())
 
 
+def own_vs(z: Array, n: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return z * (n / n.max()) ** 0.2 + np.log(n / n.sum())
+
+
 CASES = {
     "fedlc": (FedLC(tau=0.5), fedlc),
     "fedrs": (FedRS(alpha=0.4), lambda z, n: z * np.where(n > 0, 1.0, 0.4)),
     "fedrs, share": (FedRS(alpha=0.4, scale="share"), lambda z, n: z * (0.4 + 0.6 * n / n.max())),
     "vs": (VS(gamma=0.2, tau=1.5), vs),
+    "vs, own counts": (VS(gamma=0.2, tau=1.0, prior="client"), own_vs),
 }
+
+
+def test_factors_undo_a_shift_and_are_not_known_of_scaled_logits() -> None:
+    """What `--mix` turns a model's probabilities by: exp(-shift), 0 where the softmax leaves a class out."""
+    ctx, total = context_of(COUNTS.tolist()), COUNTS.sum(axis=0)
+    shifted = VS(gamma=0.0, tau=1.0).class_factors(ctx)
+    assert shifted is not None
+    np.testing.assert_allclose(shifted * total / shifted[0, 0] / total[0], 1.0)
+    own = VS(gamma=0.0, tau=1.0, prior="client").class_factors(ctx)
+    assert own is not None
+    assert ((own > 0) == (COUNTS > 0)).all()
+    assert VS(gamma=0.2, tau=0.0).class_factors(ctx) is None
+    assert not VS(gamma=0.0, tau=0.0).corrects_prior
+    np.testing.assert_array_equal(VS(gamma=0.0, tau=0.0).class_factors(ctx), [[1.0] * 3])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(BalanceFL().class_factors(ctx), COUNTS > 0)
 
 
 @pytest.mark.parametrize("case", CASES)

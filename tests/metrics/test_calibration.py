@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedwcm.engine.evaluate import Evaluation
-from fedwcm.metrics.calibration import class_calibration_errors, expected_calibration_error
+from fedwcm.metrics.calibration import class_calibration_errors, expected_calibration_error, reliability
 
 
 def predictions(confidence: np.ndarray, correct: np.ndarray) -> Evaluation:
@@ -16,7 +16,12 @@ def predictions(confidence: np.ndarray, correct: np.ndarray) -> Evaluation:
 def test_it_is_the_mean_gap_of_the_bins_weighted_by_their_samples() -> None:
     confidence = np.array([0.9, 0.9, 0.9, 0.9, 0.5])
     correct = np.array([True, True, True, False, True])
-    assert expected_calibration_error(predictions(confidence, correct)) == pytest.approx((4 * 0.15 + 0.5) / 5)
+    tested = predictions(confidence, correct)
+    assert expected_calibration_error(tested) == pytest.approx((4 * 0.15 + 0.5) / 5)
+    columns = {name: [value for value in row if value] for name, row in reliability(tested).items()}
+    assert columns["samples"] == [1, 4]
+    assert columns["confidence"] == pytest.approx([0.5, 0.9])
+    assert columns["accuracy"] == [1.0, 0.75]
 
 
 def test_it_tends_to_0_for_a_calibrated_predictor_and_to_the_bias_of_another() -> None:

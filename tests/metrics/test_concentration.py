@@ -286,6 +286,13 @@ class Tokens(nn.Module):
         return logits
 
 
+def test_an_activation_before_all_layers_is_that_of_the_inputs() -> None:
+    inputs, labels = torch.linspace(-2, 3, 60 * 4).reshape(60, 4), torch.arange(60) % 3
+    module = nn.Sequential(nn.Sequential(nn.ReLU()), nn.Linear(4, 3))
+    expected = class_means(inputs.relu().numpy(), labels, 3)
+    np.testing.assert_allclose(heard(module, inputs, labels, 3)["input"], expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_behind_an_embedding_and_a_recurrent_layer_neurons_are_on_the_last_axis(recurrent: bool) -> None:
     torch.manual_seed(0)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedwcm.reports.statistics import Difference, Spread, differences, holm, paired_test, spread
+from fedwcm.reports.statistics import Difference, Spread, differences, holm, paired_test, seed_test, spread
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=8), st.integers(0, 9))
@@ -32,6 +32,12 @@ def test_equal_differences_prove_no_more_than_their_number() -> None:
     nothing = paired_test([0.0, 0.0, 0.0])
     assert nothing is not None
     assert nothing.p == 1.0
+
+
+def test_seeds_are_the_units_and_places_count_that_all_of_them_have() -> None:
+    table = {("a", 0): 0.1, ("a", 1): 0.2, ("b", 0): 0.3, ("b", 1): 0.8, ("c", 0): 9.0}
+    assert seed_test(table) == paired_test([0.2, 0.5])
+    assert seed_test({("a", 0): 0.1, ("b", 1): 0.2}) is None
 
 
 def test_the_spread_is_that_of_a_sample_and_none_of_one_number() -> None:
@@ -66,6 +72,14 @@ def test_an_interval_leaves_out_zero_just_if_the_verdict_does(rows: list[list[fl
         assert low <= pair.test.low + 1e-12 <= pair.test.high + 2e-12 <= high + 3e-12
 
 
+def _decides(pair: Difference, seeds: int) -> bool:
+    assert pair.test is not None
+    error = pair.test.error * (pair.seeds / seeds) ** 0.5
+    level = 0.05 * pair.test.p / (pair.corrected or pair.test.p)
+    reach, distance = stats.t.ppf(1 - level / 2, seeds - 1) * error, abs(pair.test.mean)
+    return bool(reach + stats.t.ppf(0.8, seeds - 1) * error <= distance or distance + reach <= pair.margin)
+
+
 def test_a_difference_is_equivalent_within_a_margin_or_it_is_open_and_says_how_many_seeds_it_needs() -> None:
     rng = np.random.default_rng(0)
     truth, noise = rng.normal(0.8, 0.02, 400), rng.normal(0, 0.004, 400)
@@ -81,6 +95,8 @@ def test_a_difference_is_equivalent_within_a_margin_or_it_is_open_and_says_how_m
     assert undecided.verdict == "undecided"
     assert undecided.seeds_needed is not None
     assert judged(0.004, 2 * undecided.seeds_needed).verdict in ("better", "equivalent")
+    needed = undecided.seeds_needed  # by the definition: detected with probability 0.8, or within the margin
+    assert next(n for n in range(6, 60) if _decides(undecided, n)) == needed
     coin = {"a": {0: 0.9, 1: 0.1, 2: 0.9, 3: 0.1}, "b": {0: 0.1, 1: 0.9, 2: 0.1, 3: 0.9001}}
     assert differences(coin)[0].seeds_needed is None, "more than anybody will run"
     (equal,) = differences({name: dict.fromkeys(range(3), 0.5) for name in "ab"})
