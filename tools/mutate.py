@@ -62,7 +62,7 @@ JUDGES = (
 """The tests below tests/ that judge; not those of Flower, a cluster or the command line, which take long."""
 
 LIBRARIES = ("torch", "numpy", "pytest", "hypothesis.extra.numpy", "sklearn.metrics", "scipy.stats", "pandas")
-SECONDS = 60.0
+SECONDS = 120.0
 """The tests of a mutant take so long at most; the quickest are run."""
 MEMORY = 6 << 30
 
