@@ -68,6 +68,8 @@ def test_the_command_alone_shows_all_commands_in_groups(capsys: pytest.CaptureFi
         (["--participation", "3"], "--participation 3 is not allowed"),
         (["--clients", "0"], "--clients 0 is not allowed"),
         (["--imbalance", "100"], "for 1:100 give 0.01"),
+        (["--rounds", "2", "--set", "local.warmup=5"], "below --rounds 2: the learning rate"),
+        (["--backend", "vectorized", "--set", "run.workers=2"], "without run.backend = auto, parallel or ray"),
         (["--set", "lr=0.1"], "Did you mean 'local.lr'?"),
         (["--set", "participation.fraction=3"], "participation.fraction = 3"),
     ],

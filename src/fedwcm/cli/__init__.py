@@ -111,7 +111,8 @@ def _as_typed(text: str, chosen: argparse.Namespace) -> str:
     typed = {name: value for name in FLAGS if isinstance(value := getattr(chosen, name, None), str)}
     for name, value in typed.items():
         flag = f"--{name.replace('_', '-')} {value}".replace("\\", "\\\\")
-        text = re.sub(rf"(?<![\w.-])({re.escape(FLAGS[name].key)}|{name}) = [^ ]+", flag, text)
+        refused_or_same = rf"([^ ]+(?= is not allowed)|{re.escape(value)}(?![\w.]))"
+        text = re.sub(rf"(?<![\w.-])({re.escape(FLAGS[name].key)}|{name}) = {refused_or_same}", flag, text)
     return text
 
 
