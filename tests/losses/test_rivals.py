@@ -56,7 +56,7 @@ def test_factors_undo_a_shift_and_are_not_known_of_scaled_logits() -> None:
     assert ((own > 0) == (COUNTS > 0)).all()
     assert VS(gamma=0.2, tau=0.0).class_factors(ctx) is None
     assert not VS(gamma=0.0, tau=0.0).corrects_prior
-    np.testing.assert_array_equal(VS(gamma=0.0, tau=0.0).class_factors(ctx), [[1.0] * 3])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(VS(gamma=0.0, tau=0.0).class_factors(ctx), [[1.0] * 3])
     np.testing.assert_array_equal(BalanceFL().class_factors(ctx), COUNTS > 0)
 
 
