@@ -38,7 +38,7 @@ def own_rows(
                 raise
             return None
     if fingerprint(whole) == trained.fingerprint:
-        return _test_rows(whole)
+        return InferenceRows(whole.name, "test", whole.x_test, whole.y_test, None, whole.test_clients)
     if must_be_own:
         raise ValueError(
             f"{config.data.title} has changed since the run was trained on it: its test rows cannot be told "
@@ -99,7 +99,3 @@ def _same_path(path: str, recorded: str) -> bool:
     return path == recorded or (
         os.path.exists(path) and os.path.exists(recorded) and os.path.samefile(path, recorded)
     )
-
-
-def _test_rows(dataset: Dataset) -> InferenceRows:
-    return InferenceRows(dataset.name, "test", dataset.x_test, dataset.y_test, None, dataset.test_clients)

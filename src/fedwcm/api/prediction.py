@@ -13,7 +13,6 @@ from fedwcm.api.mix import CLIENT, Mix
 from fedwcm.api.trained import load_trained
 from fedwcm.core.checks import require
 from fedwcm.data import load_rows
-from fedwcm.data.raw import InferenceRows
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.utils.text import csv_cells
 
@@ -108,7 +107,8 @@ def predict(
         delimiter=delimiter,
     )
     probabilities = trained.logits(rows).softmax(dim=-1).numpy()
-    predictions = Predictions(trained.schema.classes, probabilities, _ids(rows), id or "sample")
+    ids = rows.ids or tuple(str(number) for number in range(1, len(rows.x) + 1))
+    predictions = Predictions(trained.schema.classes, probabilities, ids, id or "sample")
     if out is not None:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         predictions.write(out)
@@ -119,7 +119,3 @@ def require_csv(path: str | Path) -> None:
     """Raise for a file whose ending promises another format."""
     other = Path(path).suffix.lower() in OTHER_FORMATS
     require(not other, "out", str(path), "a file that ends in .csv: other formats are not written")
-
-
-def _ids(rows: InferenceRows) -> tuple[str, ...]:
-    return rows.ids or tuple(str(number) for number in range(1, len(rows.x) + 1))

@@ -110,12 +110,9 @@ def _table(rows: Sequence[Row], columns: dict[str, str], swept: Sequence[str], t
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(VERDICT, overflow="fold")
     for row in rows:
-        table.add_row(_name(row), *row.options.values(), *(_cell(row, key) for key in columns), row.verdict)
+        name = Text(row.method).append(diverged_mark(row), style="red")
+        table.add_row(name, *row.options.values(), *(_cell(row, key) for key in columns), row.verdict)
     return table
-
-
-def _name(row: Row) -> Text:
-    return Text(row.method).append(diverged_mark(row), style="red")
 
 
 def _cell(row: Row, key: str) -> Text:

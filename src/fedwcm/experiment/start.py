@@ -140,7 +140,8 @@ def require_resumable(folder: RunFolder, wanted: Config, experiment: Experiment)
     if split is not None and split.digest not in (None, experiment.data_digest):
         data = wanted.data.dataset
         raise ValueError(f"{folder.path} cannot be resumed: {data} has changed since; choose another folder")
-    edited = [name for name, digest in _sources(folder).items() if experiment.sources.get(name, digest) != digest]
+    began_with: Mapping[str, str] = next((record.sources for record in folder.environments()), {})
+    edited = [name for name, digest in began_with.items() if experiment.sources.get(name, digest) != digest]
     if edited:
         raise ValueError(
             f"{folder.path} cannot be resumed: the code of {', '.join(edited)} has changed since; "
@@ -153,11 +154,6 @@ def require_resumable(folder: RunFolder, wanted: Config, experiment: Experiment)
             f"{folder.path} cannot go on from {before} to {after} rounds: {reason}, so a run of {after} rounds "
             "would have begun differently; choose another folder"
         )
-
-
-def _sources(folder: RunFolder) -> Mapping[str, str]:
-    """Return the digests of the code that the folder's run began with."""
-    return next((record.sources for record in folder.environments()), {})
 
 
 def require_same_partition(folder: RunFolder, split: PartitionRecord) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,7 +90,11 @@ class Preset:
 
 def preset_names() -> list[str]:
     """Return the names of all presets, in alphabetical order."""
-    return sorted(_stem(file) for file in FOLDER.iterdir() if file.name.endswith(".toml") and file.name != COMMON)
+    return sorted(
+        file.name.removesuffix(".toml")
+        for file in FOLDER.iterdir()
+        if file.name.endswith(".toml") and file.name != COMMON
+    )
 
 
 def load_preset(name: str) -> Preset:
@@ -147,7 +150,3 @@ def _common() -> dict[str, Any]:
 
 def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
-
-
-def _stem(file: Traversable) -> str:
-    return file.name.removesuffix(".toml")

@@ -1,5 +1,6 @@
 """How much time and memory a comparison will take, from a short trial of each of its methods."""
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -7,7 +8,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedwcm.config.schema import RunOptions
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.progress import Silent
@@ -131,12 +131,9 @@ def _measure(planned: PlannedRun, jobs: int) -> Cost:
     first, last = Runner(experiment, None, Silent()).run().history
     evaluation = last.number("phase_seconds", "evaluation") or 0.0
     training = last.seconds - first.seconds - evaluation
-    seconds = loading + config.run.rounds * training + _evaluations(config.run) * evaluation
+    evaluations = math.ceil(config.run.rounds / config.run.eval_every)
+    seconds = loading + config.run.rounds * training + evaluations * evaluation
     return Cost(seconds, _peak_bytes(experiment.execution.workers) + _client_bytes(experiment))
-
-
-def _evaluations(options: RunOptions) -> int:
-    return -(-options.rounds // options.eval_every)
 
 
 def _peak_bytes(workers: int) -> int:
