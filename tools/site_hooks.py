@@ -80,7 +80,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if path.startswith("docs/results/") and path not in str(config.nav):
         page.meta["search"] = {"exclude": True}
     if path.startswith("docs/"):
-        page.meta.setdefault("search", {"boost": 2})  # guides before what the reference says of the same words
+        page.meta.setdefault("search", {"boost": 8 if path == "docs/data.md" else 2})
     if path == "README.md":
         doors = re.search(r"## Four doors\n.*?(?=## )", markdown, re.DOTALL)
         assert doors is not None

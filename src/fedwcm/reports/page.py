@@ -64,7 +64,8 @@ def _sidebar(content: ReportContent) -> str:
     targets = [("results", "Results")] if content.table else []
     targets += [("by-class", "Class by class")] if content.classes else []
     targets += [("sweep", "What the options do")] if content.sweep else []
-    targets += [(figure.key, figure.title) for figure in content.figures] + [("options", "Options")]
+    targets += [(figure.key, figure.title) for figure in content.figures]
+    targets += [("options", "Options")] if content.options else []
     links = "".join(f'<li><a href="#{escape(key)}">{escape(title)}</a></li>' for key, title in targets)
     return f"""<aside class="sidebar">
 <details class="contents" open><summary>Contents</summary>
@@ -196,6 +197,8 @@ def _beyond(figure: Figure) -> str:
 
 
 def _options(content: ReportContent) -> str:
+    if not content.options:
+        return ""
     common = "".join(
         f'<tr><th scope="row" class="mono">{escape(key)}</th><td class="mono">{escape(value)}</td></tr>'
         for key, value in content.options.items()

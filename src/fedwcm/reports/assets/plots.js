@@ -77,7 +77,7 @@ const plots = (() => {
 
   /* An axis of rounds says where it begins and ends; elsewhere the ends are no round numbers. */
   function ends(figure) {
-    const whole = figure.x_label === "round";
+    const whole = figure.x_label === "round" || figure.log_x;
     return whole ? {} : { showMinLabel: false, showMaxLabel: false, formatter: number };
   }
 
