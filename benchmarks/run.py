@@ -31,6 +31,7 @@ from benchmarks.tables import bars_table, commands_table, group_table
 
 LATEST = HERE / "results" / "latest.json"
 COMMANDS, LARGE_DATA, CLUSTER = "commands", "large data", "cluster"
+SCRIPTS = ("growth", "resnet")
 
 
 def main() -> None:
@@ -63,6 +64,10 @@ def main() -> None:
             others = OtherLoad()
             costs = cluster.measure()
             results[CLUSTER] = {"machine": machine, "other_load": round(others.cores(), 3), **costs}
+        elif name in SCRIPTS:
+            others = OtherLoad()
+            said = json.loads(_python(f"benchmarks.{name}"))
+            results[name] = {"machine": machine, "other_load": round(others.cores(), 3), **said}
         else:
             group = measure(_chosen(GROUPS[name], options.only), options.rounds or GROUPS[name].rounds)
             results["groups"][name] = {"machine": machine, **group}
@@ -165,9 +170,15 @@ def _chosen(group: Group, only: str | None) -> Group:
 
 
 def _write_data(job: str) -> None:
-    """In a process of its own: the driver stays small and without torch."""
     CACHE.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-m", "benchmarks.data", job], cwd=ROOT, check=True)
+    _python("benchmarks.data", job)
+
+
+def _python(module: str, *arguments: str) -> str:
+    """Return the last line that a module says, in a process of its own: the driver stays small, without torch."""
+    command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
+    said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return said.strip().rpartition("\n")[2]
 
 
 def _say(text: str) -> None:
@@ -176,7 +187,7 @@ def _say(text: str) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure this package and its peers.")
-    everything = ",".join([*GROUPS, COMMANDS, LARGE_DATA, CLUSTER])
+    everything = ",".join([*GROUPS, COMMANDS, LARGE_DATA, CLUSTER, *SCRIPTS])
     parser.add_argument("--groups", default=everything, metavar="A,B", help=f"of {everything}")
     parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds of each contender")
     parser.add_argument("--only", metavar="TEXT", help="only contenders whose name holds this")

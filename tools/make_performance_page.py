@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.growth import exponent
 from benchmarks.lineup import GROUPS
 from benchmarks.tables import bars_table, commands_table, group_table, table
 
@@ -90,6 +91,19 @@ Between three nodes of one machine, a server and two workers, in a network of th
 """
 
 
+RESNET = """\
+J2's model on a batch of 50, one thread, processor time (`benchmarks/resnet.py`). A step has {gflop:.1f} GFLOP if
+every tap is counted; a core does {peak:.0f} GFLOPS in a large product by oneDNN. At that rate a step would take
+{floor:.3f} s; it takes {usual:.3f} s, {share:.0%} of the roofline. `bf16` is an option (`run.precision`), as it
+changes results by more than rounding, and so are larger batches.
+"""
+
+GROWTH = """\
+Processor time as one number grows and all else stays (`benchmarks/growth.py`). The exponent is that of the last
+step: 1 is linear, less has a fixed cost, more would be worse than linear. Clients have 40 samples each.
+"""
+
+
 def page(results: dict[str, Any]) -> str:
     """Return the page for these results."""
     parts = [
@@ -108,7 +122,29 @@ def page(results: dict[str, Any]) -> str:
         parts += ["\n## Large data\n", LARGE_DATA, _machine(results["large data"])]
     if "cluster" in results:
         parts += ["\n## Traffic and memory of a cluster\n", _cluster(results["cluster"])]
+    if "growth" in results:
+        parts += ["\n## Growth\n", GROWTH, _growth(results["growth"]["curves"]), "", _machine(results["growth"])]
+    if "resnet" in results:
+        parts += ["\n## A local step of ResNet-18\n", _resnet(results["resnet"]), "", _machine(results["resnet"])]
     return "\n".join([*parts, ""])
+
+
+def _resnet(measured: dict[str, Any]) -> str:
+    seconds, gflop, peak = measured["seconds"], measured["gflop"], measured["peak_gflops"]
+    usual = next(iter(seconds.values()))
+    about = RESNET.format(gflop=gflop, peak=peak, floor=gflop / peak, usual=usual, share=gflop / peak / usual)
+    parts = table(
+        ("part of a step", "share"), ((name, f"{share:.0%}") for name, share in measured["parts"].items())
+    )
+    variants = ((name, f"{value:.3f} s", f"{value / usual:.2f} ×") for name, value in seconds.items())
+    return "\n".join([about, parts, "", table(("variant", "a step", ""), variants)])
+
+
+def _growth(curves: dict[str, list[tuple[int, float]]]) -> str:
+    def line(name: str, curve: list[tuple[int, float]]) -> tuple[str, str, str]:
+        return name, ", ".join(f"{size:,}: {seconds:.2g} s" for size, seconds in curve), f"{exponent(curve):.2f}"
+
+    return table(("", "processor time", "exponent"), (line(*item) for item in curves.items()))
 
 
 def _cluster(measured: dict[str, Any]) -> str:
