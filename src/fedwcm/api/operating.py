@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -137,6 +136,8 @@ def _store(folder: RunFolder, facts: ModelFacts) -> None:
 
 def _with_temperature(facts: ModelFacts, plain: Tensor, labels: Tensor) -> ModelFacts:
     """Return the metadata with the temperature that makes the rows most likely, and the mix if it has no rule."""
+    from scipy.optimize import minimize  # here: most runs do not need scipy
+
     counts = np.bincount(labels.numpy(), minlength=len(facts.classes)) + facts.natural_shares
     mix, log_p = counts / counts.sum(), np.log(facts.natural_shares)
     rule = facts.shift_to(mix) if facts.has_rule else None

@@ -111,7 +111,7 @@ def _as_typed(text: str, chosen: argparse.Namespace) -> str:
     typed = {name: value for name in FLAGS if isinstance(value := getattr(chosen, name, None), str)}
     for name, value in typed.items():
         flag = f"--{name.replace('_', '-')} {value}".replace("\\", "\\\\")
-        refused_or_same = rf"([^ ]+(?= is not allowed)|{re.escape(value)}(?![\w.]))"
+        refused_or_same = rf"([^ ]+(?= is not allowed)|'?{re.escape(value)}'?(?![\w.]))"
         text = re.sub(rf"(?<![\w.-])({re.escape(FLAGS[name].key)}|{name}) = {refused_or_same}", flag, text)
     return text
 
