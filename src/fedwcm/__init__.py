@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedwcm.api.comparison import compare
+    from fedwcm.api.comparison_result import Comparison, open_run
     from fedwcm.api.evaluation import evaluate
     from fedwcm.api.exporting import export
     from fedwcm.api.operating import calibrate, choose_operating_point
     from fedwcm.api.partitioning import partition, partitions
     from fedwcm.api.personalization import personalize
     from fedwcm.api.prediction import Predictions, predict
-    from fedwcm.api.result import Comparison, Result, open_run
+    from fedwcm.api.result import Result
     from fedwcm.api.trained import client_state, load_model, load_normalizer
     from fedwcm.api.training import run
     from fedwcm.api.tuning import tune
@@ -72,7 +73,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Comparison": "fedwcm.api.result",
+    "Comparison": "fedwcm.api.comparison_result",
     "Dataset": "fedwcm.data",
     "Loss": "fedwcm.core.loss",
     "Method": "fedwcm.core.method",
@@ -94,7 +95,7 @@ _HOMES = {
     "list_names": "fedwcm.cli.listing",
     "load_model": "fedwcm.api.trained",
     "load_normalizer": "fedwcm.api.trained",
-    "open_run": "fedwcm.api.result",
+    "open_run": "fedwcm.api.comparison_result",
     "partition": "fedwcm.api.partitioning",
     "partitions": "fedwcm.api.partitioning",
     "personalize": "fedwcm.api.personalization",

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from fedwcm.api.arguments import ConfigLike, MethodLike
+from fedwcm.api.comparison_result import Comparison
 from fedwcm.api.description import describe_methods, describe_settings
 from fedwcm.api.keywords import CompareKeywords
-from fedwcm.api.result import Comparison
 from fedwcm.config.flags import option_key, refuse_varied
 from fedwcm.core.checks import require
 from fedwcm.engine.backends.plan import threads

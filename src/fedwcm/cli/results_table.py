@@ -17,7 +17,7 @@ from fedwcm.reports.table import Row, columns_of, marks_meaning
 from fedwcm.reports.table_files import cell_text, diverged_mark, swept_columns
 
 if TYPE_CHECKING:
-    from fedwcm.api.result import Comparison
+    from fedwcm.api.comparison_result import Comparison
 
 PADDING = 3
 """Characters between two columns."""
