@@ -10,7 +10,7 @@ from .score_attack import CLIENTS, attack, long_tailed_counts, population_of, po
 
 OPEN = Disclosure(None)
 FEWEST = 5
-"""What docs/privacy.md promises."""
+"""What docs/privacy-scores.md promises."""
 HE = Disclosure(PrivacyOptions(mode="he").levels)
 
 
