@@ -23,6 +23,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON = re.compile(r"(import|from|class|def|@|fedwcm\.|# \w+\.py)\b")
 
 NOT_RUN = {
+    "fedwcm doctor                #": "ten seconds; tests/cli/test_doctor.py runs it",
     "fedwcm run --dataset hub:": "downloads from the Hugging Face hub",
     "--track tensorboard": "needs the trackers' servers and settings; tests/experiment/trackers runs them",
     "fedwcm run --dataset synthetic --clients 1000000": "a million clients take a gigabyte; tests/data has fewer",
