@@ -186,7 +186,7 @@ def test_wrong_shares_spoil_the_sum_and_are_noticed() -> None:
 
 
 def test_flower_s_masks_are_as_weak_as_the_documentation_says() -> None:
-    """If this fails, Flower's masks have become better, and docs/flower.md must say so."""
+    """If this fails, Flower's masks have become better, and docs/flower-mods.md must say so."""
     key, other = b"AAAA" * 11, b"BBBBBBBB" + b"AAAA" * 9
     (mask,), (same) = pseudo_rand_gen(key, 2**32, [(4,)]), pseudo_rand_gen(other, 2**32, [(4,)])[0]
     np.testing.assert_array_equal(mask, same)

@@ -38,12 +38,9 @@ def test_a_page_has_the_same_structure_on_github_and_on_the_site(page: Path) -> 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.md")), **name_of)
 def test_a_page_is_short(page: Path) -> None:
-    """Words outside of tables and code; the page of Flower is longer."""
+    """Words outside of tables and code."""
     prose = re.sub(r"(?ms)^```.*?^```|^(?:    |\||<!--).*?$", "", text_of(page))
-    assert len(prose.split()) <= LONGEST.get(page.name, 1500)
-
-
-LONGEST = {"flower.md": 3700}
+    assert len(prose.split()) <= 1500
 
 
 def _structure(html: str) -> dict[str, int]:
