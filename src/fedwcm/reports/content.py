@@ -112,6 +112,7 @@ class ReportContent:
         differences: the other options, with one value per method.
         sweep: the effect of the options that a grid varied.
         classes: those of a single run that were tested, the most frequent first.
+        commands: what to run next: what for, and the command.
     """
 
     title: str
@@ -130,6 +131,7 @@ class ReportContent:
     differences: dict[str, list[str]]
     sweep: Sweep | None = None
     classes: Sequence[ClassResult] = ()
+    commands: Sequence[tuple[str, str]] = ()
 
 
 def report_content(groups: Sequence[MethodRuns], limit: int, target: float | None = None) -> ReportContent:

@@ -25,7 +25,7 @@ def page(content: ReportContent) -> str:
         style=_asset("page.css"),
         opening=_opening(content),
         sidebar=_sidebar(content),
-        main="\n".join(section(content) for section in (_results, _classes, _sweep, _figures, _options)),
+        main="\n".join(section(content) for section in SECTIONS),
         report=_json(content),
         vendor=files("fedwcm.reports").joinpath("vendor", "echarts.min.js").read_text(encoding="utf-8"),
         theme=_asset("theme.js"),
@@ -64,6 +64,7 @@ def _sidebar(content: ReportContent) -> str:
     targets = [("results", "Results")] if content.table else []
     targets += [("by-class", "Class by class")] if content.classes else []
     targets += [("sweep", "What the options do")] if content.sweep else []
+    targets += [("commands", "What to run next")] if content.commands else []
     targets += [(figure.key, figure.title) for figure in content.figures]
     targets += [("options", "Options")] if content.options else []
     links = "".join(f'<li><a href="#{escape(key)}">{escape(title)}</a></li>' for key, title in targets)
@@ -122,6 +123,16 @@ def _results(content: ReportContent) -> str:
 
 def _sweep(content: ReportContent) -> str:
     return sweep_section(content.sweep) if content.sweep else ""
+
+
+def _commands(content: ReportContent) -> str:
+    if not content.commands:
+        return ""
+    steps = "".join(
+        f"<p>{escape(purpose)}</p><pre><code>{escape(command)}</code></pre>"
+        for purpose, command in content.commands
+    )
+    return f'<section id="commands"><h2>What to run next</h2>{steps}</section>'
 
 
 def _figures(content: ReportContent) -> str:
@@ -219,3 +230,7 @@ def _options(content: ReportContent) -> str:
     return f"""<section id="options">{differing}
 <details><summary>{title}</summary><div class="scroll" tabindex="0" role="region" aria-label="{title}">
 <table class="options"><tbody>{common}</tbody></table></div></details></section>"""
+
+
+SECTIONS = (_results, _classes, _sweep, _commands, _figures, _options)
+"""Those of a page, from top to bottom."""

@@ -140,15 +140,25 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
     if all(is_number(value) for value in values):
         numbers = [float(str(value)) for value in values]
         curves = [replace(_curve(labels[line], points), style=styles[line]) for line, points in lines.items()]
-        log = min(numbers) > 0 and max(numbers) / min(numbers) >= LOG_RATIO
         return Curves(
-            key=slug, title=title, caption=caption, curves=curves, x_label=key, y_label="accuracy", log_x=log
+            key=slug,
+            title=title,
+            caption=caption,
+            curves=curves,
+            x_label=key,
+            y_label="accuracy",
+            log_x=spans_decades(numbers),
         )
     bars = [replace(_bar(labels[line], dict(cells), values), style=styles[line]) for line, cells in lines.items()]
     names = [str(value) for value in values]
     return Bars(
         key=slug, title=title, caption=caption, categories=names, bars=bars, x_label=key, y_label="accuracy"
     )
+
+
+def spans_decades(values: Sequence[float]) -> bool:
+    """Whether an axis of these values is logarithmic."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) >= LOG_RATIO
 
 
 def _caption(groups: Sequence[MethodRuns]) -> str:

@@ -60,7 +60,8 @@ const plots = (() => {
         ...(figure.x_label === "round" ? { minInterval: 1 } : {}),
         min: ({ min, max }) => (min < max ? min : min - 1),
         max: ({ min, max }) => (min < max ? max : max + 1),
-        axisLabel: { color: theme.faint, hideOverlap: true, ...ends(figure) },
+        axisTick: { lineStyle: { color: theme.line }, ...between(figure) },
+        axisLabel: { color: theme.faint, hideOverlap: true, ...ends(figure), ...between(figure) },
         splitLine: { show: false },
       }),
       yAxis: figure.right_label ? [left, right] : left,
@@ -77,8 +78,14 @@ const plots = (() => {
 
   /* An axis of rounds says where it begins and ends; elsewhere the ends are no round numbers. */
   function ends(figure) {
-    const whole = figure.x_label === "round" || figure.log_x;
-    return whole ? {} : { showMinLabel: false, showMaxLabel: false, formatter: number };
+    if (figure.x_label === "round") return {};
+    return figure.log_x ? { formatter: number } : { showMinLabel: false, showMaxLabel: false, formatter: number };
+  }
+
+  /* A logarithmic axis has ticks between the powers of ten as well, of which it may show one only. */
+  function between(figure) {
+    const values = figure.log_x ? figure.curves.flatMap((curve) => curve.x) : [];
+    return figure.log_x ? { customValues: logTicks(least(values), most(values)) } : {};
   }
 
   /* The names of curves at their ends, moved apart where they would cover each other. */

@@ -163,7 +163,7 @@ const themes = (() => {
 
   /* 1, 2 and 5 times the powers of ten between two numbers. */
   function logTicks(low, high) {
-    const powers = Array.from({ length: 12 }, (_, i) => 10 ** (i - 8));
+    const powers = Array.from({ length: 16 }, (_, i) => 10 ** (i - 8));
     return powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((tick) => tick >= low && tick <= high);
   }
 

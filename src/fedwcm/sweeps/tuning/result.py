@@ -17,6 +17,7 @@ from fedwcm.reports.figures import Curve, Curves
 from fedwcm.reports.notebook import csv_frame, facts_text, table_html
 from fedwcm.reports.page import page
 from fedwcm.reports.styles import fixed_styles
+from fedwcm.reports.sweep import spans_decades
 from fedwcm.utils.text import csv_cells
 
 if TYPE_CHECKING:
@@ -55,10 +56,9 @@ def _content(trials: Mapping[str, Sequence[FrozenTrial]], lines: Sequence[str]) 
         costs={},
         table=None,
         figures=[figure for figure in figures if figure.curves],
-        options={
-            text.removesuffix(":"): lines[i + 2].strip() for i, text in enumerate(lines) if text[:3] == "To "
-        },
+        options={},
         differences={},
+        commands=[(text, lines[i + 2].strip()) for i, text in enumerate(lines) if text[:3] == "To "],
     )
 
 
@@ -92,7 +92,6 @@ def _effect(key: str, trials: Mapping[str, Sequence[FrozenTrial]], styles: Mappi
                 best[float(option)] = max(value, best.get(float(option), value))
         if best:
             curves.append(Curve(name, sorted(best), [best[option] for option in sorted(best)], style=styles[name]))
-    is_log = all(x > 0 for curve in curves for x in curve.x)
     caption = "The best validation metric at each value that was tried."
     return Curves(
         key=key.replace(".", "-"),
@@ -101,7 +100,7 @@ def _effect(key: str, trials: Mapping[str, Sequence[FrozenTrial]], styles: Mappi
         curves=curves,
         y_label="validation",
         x_label=key,
-        log_x=is_log,
+        log_x=spans_decades([x for curve in curves for x in curve.x]),
     )
 
 
