@@ -3,12 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.records import PartitionRecord, PersonalizationRecord, Summary, outcome_of
+from fedwcm.experiment.records import ComparisonIndex, PartitionRecord, PersonalizationRecord, Summary, outcome_of
 from fedwcm.reports.comparison_figures import class_bars
 from fedwcm.reports.content import ReportContent, report_content
 from fedwcm.reports.figures import Bars, Curves, Figure, Heatmap, Scatter, thin_curve
@@ -228,6 +229,16 @@ def test_the_same_folder_counts_once_and_in_the_order_of_the_comparison(tmp_path
     out = write_comparison(tmp_path / "c", ("fedwcm", "fedavg"), seeds=1)
     groups = load_runs([out, out / "runs" / "m0-seed0", out])
     assert [(group.label, len(group.runs)) for group in groups] == [("fedwcm", 1), ("fedavg", 1)]
+
+
+def test_a_report_does_not_read_the_list_of_a_comparison_for_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large comparison would take quadratic time. It is read for the order of the runs, and for their labels."""
+    read = Mock(wraps=ComparisonIndex.from_json)
+    monkeypatch.setattr(ComparisonIndex, "from_json", read)
+    told(write_comparison(tmp_path / "c"))
+    assert read.call_count == 2
 
 
 @pytest.mark.parametrize(

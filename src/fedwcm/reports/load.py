@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedwcm.config.schema import COMPONENTS
 from fedwcm.config.settings import Settings
-from fedwcm.experiment.folder import RunFolder, find_runs
+from fedwcm.experiment.folder import ComparisonFolder, RunFolder, find_runs
 from fedwcm.experiment.run import Run
 
 
@@ -35,7 +35,8 @@ class MethodRuns:
 def load_runs(folders: Sequence[Path]) -> list[MethodRuns]:
     """Load and group the runs in these folders: a run's, a comparison's, or one that holds several of either."""
     paths = list(dict.fromkeys(path.resolve() for folder in folders for path in _run_paths(folder)))
-    return group_runs([load_run(path) for path in paths])
+    indices = {place: ComparisonFolder(place.parent).index() for place in {path.parent for path in paths}}
+    return group_runs([load_run(path).copy_with(index=indices[path.parent]) for path in paths])
 
 
 def load_run(path: Path) -> Run:
@@ -103,7 +104,8 @@ def _without_repeated(runs: Iterable[Run]) -> list[Run]:
         first = kept.setdefault((run.identity, run.data_digest, str(run.seed)), run)
         if first is not run:
             warnings.warn(f"{run.path} is not counted: {first.path} has the same options and seed", stacklevel=4)
-    return [run for run in all_runs if run in kept.values()]
+    counted = set(kept.values())
+    return [run for run in all_runs if run in counted]
 
 
 def differing(groups: Sequence[MethodRuns]) -> list[str]:
