@@ -1,6 +1,7 @@
 """The import rules of docs/architecture.md: layers import downwards only."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,12 @@ def test_the_rules_permit_no_more_than_is_used() -> None:
 def test_nothing_outside_the_engine_imports_its_fast_paths() -> None:
     outside = [p for p in FILES if room(p) != "engine"]
     assert not [p for p in outside if any(name.startswith("fedwcm.engine.fast") for name in imports(p))]
+
+
+def test_nothing_is_unpickled_but_what_own_processes_send_and_no_script_of_a_data_set_runs() -> None:
+    code = re.compile(r"torch\.load\(|pickle\.loads?\(|allow_pickle=True|trust_remote_code|yaml\.load\(")
+    unsafe = [path.name for path in FILES if code.search(path.read_text(encoding="utf-8"))]
+    assert unsafe == ["packing.py"], "between the machines of a Ray cluster"
 
 
 def test_words_need_no_torch() -> None:

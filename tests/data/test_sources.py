@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import re
 import struct
 import subprocess
 import sys
@@ -229,6 +230,7 @@ def test_the_catalogue_agrees_with_itself() -> None:
     for name, entry in DATASETS.items():
         assert entry.classes is None or len(entry.classes) == entry.num_classes
         assert (entry.embedded is None) == bool(entry.layouts) == bool(entry.downloads), name
+        assert all(re.fullmatch("md5:[0-9a-f]{32}", file.checksum) for file in entry.downloads), name
 
 
 def test_importing_the_package_stays_light() -> None:

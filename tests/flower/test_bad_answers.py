@@ -21,7 +21,9 @@ from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.runner import Runner
 from fedwcm.flower.app.options import FLOWER_DEFAULTS
+from fedwcm.flower.server.answers import check_samples
 from fedwcm.flower.server.deployment import serve
+from fedwcm.flower.untrusted import UnusableError
 
 from ..factories import Scripted
 from .federation import CLIENTS, data, grid, model, run_config, simulated, test_data
@@ -187,6 +189,13 @@ def test_a_score_that_no_client_can_have_is_not_believed() -> None:
     expected = simulator("fedwcm", [EVERYBODY, *[OTHERS] * len(scores), EVERYBODY])
     for name, tensor in expected.model.items():
         assert torch.equal(finished.model[name], tensor), name
+
+
+def test_samples_may_be_half_to_twice_of_what_a_client_first_said() -> None:
+    assert [check_samples({"samples": samples}, 100) for samples in (50, 200)] == [50, 200]
+    for samples in (49, 201):
+        with pytest.raises(UnusableError, match="from 50 to 200"):
+            check_samples({"samples": samples}, 100)
 
 
 BEFORE_ROUND_1: dict[str, dict[str, Bad]] = {

@@ -1,5 +1,6 @@
 """Classes are counted once for a folder: the difference of two sums would be a client's own counts."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,8 @@ def test_classes_are_not_counted_again_with_nearly_the_same_clients(
         return serve(nodes, config, model, test_data)
 
     assert start("four", 4) is not None
+    memory = tmp_path / "gatherings.json"
+    assert (json.loads(memory.read_text()), memory.stat().st_mode & 0o777) == ([["0", "1", "2", "3"]], 0o600)
     assert start("four-again", 4) is not None
     with pytest.raises(ValueError, match="differs from sums decrypted before by fewer than 3 clients"):
         start("five", None)

@@ -12,8 +12,9 @@ from fedwcm.flower import client_app
 from fedwcm.flower.app.options import read
 from fedwcm.flower.client.privacy import withholds_metrics
 from fedwcm.flower.records import RUN, config_record
-from fedwcm.flower.server.deployment import serve
+from fedwcm.flower.server.deployment import EXPOSED, serve
 from fedwcm.privacy.options import PrivacyOptions
+from tests.project import ROOT
 
 from .federation import CLIENTS, data, grid, model, run_config, test_data
 from .wire import WireGrid
@@ -118,6 +119,21 @@ def test_clients_of_a_private_run_evaluate_no_models(private: dict[str, Any]) ->
     asked = RecordDict({**content, "arrays": ArrayRecord(model().state_dict())})
     reply = next(iter(nodes.nodes.values())).handle(Message(asked, next(iter(nodes.nodes)), "evaluate"))
     assert "does not tell how well a model does" in reply.error.reason
+
+
+def test_a_client_of_an_encrypted_run_shows_no_open_counts() -> None:
+    config = run_config("fedavg", **{"privacy.mode": "he"})
+    name, node = next(iter(grid(config).nodes.items()))
+    asked = RecordDict({RUN: config_record(read(config).config, False, False)})
+    assert "does not show its counts" in node.handle(Message(asked, name, "query.counts")).error.reason
+
+
+def test_the_figure_of_the_warning_is_that_of_the_page() -> None:
+    page = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| FedWCM |"))
+    share = row.split("|")[2].strip().replace("%", " %")
+    assert f"found {share} of all class counts" in EXPOSED
+    assert page.count(f"{share} of all counts") == 2, "with noise, and with encryption"
 
 
 @pytest.mark.parametrize("change", ["prior", "target", "options"])

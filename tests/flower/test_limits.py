@@ -179,6 +179,24 @@ def test_a_client_that_claims_a_billion_samples_is_not_used(method: str) -> None
         assert torch.equal(fooled.model[name], tensor)
 
 
+@pytest.mark.parametrize(("clients", "used"), [(3, 3), (4, 3)])
+def test_samples_are_compared_from_four_clients_on(clients: int, used: int) -> None:
+    def claim(_: str, content: RecordDict) -> None:
+        for record in content.config_records.values():
+            if "samples" in record:
+                record["samples"] = 10**5
+        for numbers in content.metric_records.values():
+            if "counts" in numbers:
+                numbers["counts"] = [*[0] * 9, 10**5]
+
+    config = run_config("fedavg", **FULL, **{"flower.clients": clients, "run.rounds": 1})
+    nodes = WireGrid(client_app(model=model, data=data), config, clients)
+    nodes.mischief = answering(claim)
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert finished.history[0].participants == used
+
+
 @pytest.mark.parametrize("method", ["fedavg", "fedwcm[temperature_scale=0.01]"])
 def test_no_client_has_more_than_a_stated_share_of_a_round(method: str) -> None:
     """Whatever it claims: samples, where the operator allows so many, or the largest score."""

@@ -13,13 +13,15 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from torch import nn
 
-from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure
+from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure, as_counts
+from fedwcm.core.types import Population
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.flower import client_app
 from fedwcm.flower.client.privacy import stored_noisy_counts
-from fedwcm.flower.records import from_bytes_record, to_bytes_record
+from fedwcm.flower.records import from_bytes_record, read_population, to_bytes_record
 from fedwcm.flower.server import setup as counting
 from fedwcm.flower.server.deployment import serve
+from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.privacy.groups import Group
 from fedwcm.privacy.messages import Contribution, Decrypted, Reply, size_limit
 from fedwcm.privacy.options import PrivacyOptions
@@ -52,8 +54,9 @@ TOLD: dict[str, Any] = {"flower.share_metrics": True}
 EXACT: dict[str, Any] = {"privacy.score_levels": 0, **TOLD}
 
 
-def test_a_run_under_encryption_is_the_simulator_s() -> None:
+def test_a_run_under_encryption_is_the_simulator_s(caplog: pytest.LogCaptureFixture) -> None:
     private, nodes = run_federation(**SEALED, **TOLD)
+    assert "without flower.out nobody remembers whose counts were summed" in caplog.text
     assert_same(in_simulator("fedwcm", **SEALED), private)
     kinds = {kind for _, kind, _ in nodes.log}
     assert "query.encrypted" in kinds
@@ -175,7 +178,9 @@ def test_a_client_that_is_not_counted_is_named_with_the_reason(
     assert any("client 2" in line and said in line for line in caplog.messages)
 
 
-def test_a_key_holder_that_answers_nothing_but_zeros_is_replaced() -> None:
+@pytest.mark.parametrize("swapped", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_key_holder_that_lies_is_replaced_and_named(swapped: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Zeros cannot be true; two classes that change places can, but two others decrypt something else."""
     lied: list[int] = []
 
     def lie(client: int, request: Message, reply: Message) -> Message:
@@ -185,12 +190,31 @@ def test_a_key_holder_that_answers_nothing_but_zeros_is_replaced() -> None:
         if not isinstance(told, Decrypted):
             return reply
         lied.append(client)
-        zeros = replace(told, totals=(0,) * len(told.totals))
-        return Message(to_bytes_record(zeros.to_bytes()), reply_to=request)
+        lie = (*told.totals[1::-1], *told.totals[2:]) if swapped else (0,) * len(told.totals)
+        return Message(to_bytes_record(replace(told, totals=lie).to_bytes()), reply_to=request)
 
     finished, _ = run_federation(lie, **SEALED, **{"run.rounds": 1})
-    assert len(lied) == 1
+    assert f"a reply of client {lied[0]} is not used" in caplog.text
     assert list(finished.summary.train_counts) == np.bincount(ALL_LABELS, minlength=10).tolist()
+
+
+@pytest.mark.slow
+def test_totals_that_one_key_holder_alone_has_decrypted_are_used_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    holder: list[int] = []
+
+    def leave(client: int, request: Message, reply: Message) -> Message | None:
+        if request.metadata.message_type == "query.encrypted" and not holder:
+            told = Reply.from_bytes(from_bytes_record(reply.content), size_limit(11))
+            holder.extend([client] if isinstance(told, Decrypted) else [])
+            return reply
+        leaver = next(k for k in range(CLIENTS) if [k] != holder)
+        return None if request.metadata.message_type == "query.encrypted" and client == leaver else reply
+
+    finished, _ = run_federation(leave, **SEALED, **{"run.rounds": 1})
+    assert list(finished.summary.train_counts) == np.bincount(ALL_LABELS, minlength=10).tolist()
+    assert f"nobody else has decrypted the totals of client {holder[0]}" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -251,20 +275,41 @@ def test_the_old_names_of_the_option_are_errors() -> None:
             serve(grid(config), config, model, test_data)
 
 
+OPTIONS = {"rounds", "epochs", "steps", "batch_size", "momentum", "nesterov", "smallest_batch"}
+PUBLIC = {"clients", "classes", "mean_samples", "prior", "target", "deviation", *OPTIONS}
+"""What a client is told of the others: docs/privacy.md lists it."""
+
+
 @pytest.mark.parametrize("mode", ["none", "he"])
-def test_noise_is_drawn_once_and_covers_counts_and_scores(mode: str, tmp_path: Path) -> None:
+def test_noise_is_drawn_once_and_covers_counts_and_scores(mode: Any, tmp_path: Path) -> None:
     claims: dict[int, list[int]] = {}
     changes = {"privacy.mode": mode, "privacy.epsilon": 0.5, "run.rounds": 2}
     config = run_config("fedwcm", **changes)
-    totals = []
+    totals, scores = [], list[tuple[int, float, Population]]()
+
+    def listen(client: int, request: Message, reply: Message) -> Message:
+        for record in reply.content.metric_records.values():
+            for key in [key for key in record if key.endswith("score")]:
+                facts = request.content.config_records["population"]
+                assert set(facts) <= PUBLIC
+                scores.append((client, float(str(record[key])), read_population(facts)))
+        return reply
+
     for _ in range(2):
         nodes = grid(config, **{"state-dir": str(tmp_path)})
+        nodes.mischief = listen
         finished = serve(nodes, config, model, test_data)
         assert finished is not None
         totals.append(list(finished.summary.train_counts))
     for path in tmp_path.glob("client-*-noisy-counts.json"):
         (draw,) = json.loads(path.read_text())
         claims[int(path.name.split("-")[1])] = draw["noisy"]
+    assert len(scores) > 2 * CLIENTS
+    for client, score, population in scores:
+        claimed = as_counts(np.array([claims[client]]))
+        disclosure, ids = Disclosure(PrivacyOptions(mode=mode).levels), np.array([client])
+        (expected,) = disclosure.report(FedWCM(), ids, claimed, population)["score"]
+        assert score == pytest.approx(expected)
     assert totals[0] == totals[1] == np.maximum(np.sum(list(claims.values()), axis=0), 0).tolist()
     assert totals[0] != np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()
 
@@ -282,3 +327,5 @@ def test_runs_with_other_noise_or_other_counts_do_not_make_a_client_draw_again(
     )
     assert first == again
     assert len({tuple(claim) for claim in first}) == len(asked)
+    elsewhere = Context(1, 2, {}, RecordDict(), {})
+    assert stored_noisy_counts(np.array(asked[0][0]), asked[0][1], 0, elsewhere).tolist() != first[0]

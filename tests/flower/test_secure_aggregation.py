@@ -18,6 +18,7 @@ from fedwcm.experiment.run import Run
 from fedwcm.experiment.runner import Runner
 from fedwcm.flower import add_training, client_app
 from fedwcm.flower.server.deployment import serve
+from fedwcm.methods import METHODS
 
 from ..factories import Scripted
 from .federation import CLIENTS, data, in_simulator, model, run_config, simulated, test_data
@@ -101,6 +102,18 @@ def test_no_upload_leaves_a_client_but_masked() -> None:
     )
 
 
+@pytest.mark.slow
+def test_gradients_for_each_class_leave_a_client_masked_too() -> None:
+    def watch(client: int, request: Message, reply: Message) -> Message:
+        assert not any(reply.content.array_records.values())
+        if "numbers" in reply.content.metric_records:
+            assert set(reply.content.metric_records["numbers"]) == {"lr"}
+        return reply
+
+    (record,) = run_federation("creff", watch, **{"run.rounds": 1}).history
+    assert record.participants == CLIENTS
+
+
 @pytest.mark.parametrize("stage", [Stage.SETUP, Stage.COLLECT_MASKED_VECTORS])
 def test_a_client_that_drops_out_is_left_out_of_sum_and_state(stage: str) -> None:
     """SCAFFOLD's later rounds agree only if server and client agree that this answer was not used."""
@@ -157,6 +170,22 @@ def test_two_sums_whose_difference_is_one_client_s_upload_are_not_made(method: s
     with pytest.raises(RuntimeError, match=r"no sum by secure aggregation, 5 times in a row.*local.steps"):
         serve(nodes, config, model, test_data)
     assert not any(stage == "4" for _, kind, stage in nodes.log if kind == "train.secure")
+
+
+@pytest.mark.slow
+def test_encryption_noise_and_secure_sums_go_together() -> None:
+    pytest.importorskip("tenseal", reason="TenSEAL is not installed: pip install 'fedwcm[he]'")
+    private: Any = {"privacy.mode": "he", "privacy.epsilon": 1.0, "run.rounds": 1}
+    (record,) = run_federation("fedavg", **private).history
+    assert (record.participants, record.train_loss) == (CLIENTS, None)
+
+
+def test_a_method_that_reads_single_uploads_is_refused_and_none_of_the_package_does() -> None:
+    assert not [name for name, method in METHODS.items() if method.reads_rows]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(METHODS["fedavg"], "reads_rows", True)
+        with pytest.raises(ValueError, match="it reads every single upload"):
+            run_federation("fedavg")
 
 
 def test_increments_are_bounded_on_the_clients() -> None:

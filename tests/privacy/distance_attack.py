@@ -53,7 +53,8 @@ def print_possibilities() -> None:
         for levels in (None, 16, 8, 4, 1):
             left = [len(attack(counts, levels)) for counts in federations(clients, least, most)]
             what = f"{clients} clients of {least} to {most - 1} samples, levels {levels or 'exact'}"
-            print(f"{what}: one possibility in {left.count(1)} of {FEDERATIONS}, median {np.median(left):g}")
+            one = f"one possibility in {left.count(1)} of {FEDERATIONS}"
+            print(f"{what}: {one}, least {min(left)}, median {np.median(left):g}")
 
 
 if __name__ == "__main__":

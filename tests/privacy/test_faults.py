@@ -86,6 +86,22 @@ def test_a_key_holder_that_vanishes_is_replaced_and_nobody_is_lost(kind: type[Me
     assert result.left_out == ()
 
 
+def test_a_late_answer_of_a_replaced_key_holder_is_not_used() -> None:
+    """Its group has contributed again, perhaps without one of them."""
+    counts, late = some_counts(5), list[tuple[str, bytes]]()
+
+    def tamper(name: str, request: Message, reply: bytes) -> Replies:
+        if not isinstance(request, DecryptRequest):
+            return [(name, reply)]
+        late.append((name, reply))
+        return late if len(late) == 2 else []
+
+    result = run(counts, tamper)
+    assert late[0][0] in {refused.sender for refused in result.refused}
+    assert result.key_holders == (late[1][0],)
+    assert result.totals.tolist() == total_of(counts)
+
+
 def test_when_no_key_holder_ever_answers_the_error_says_so() -> None:
     with pytest.raises(ProtocolError, match="no client is left to hold a key"):
         run(some_counts(4), first_silent(DecryptRequest, times=99))

@@ -1,12 +1,14 @@
 """The noise has the distribution that its epsilon promises."""
 
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
+from fedwcm.config.settings import from_settings
 from fedwcm.core.disclosure import as_counts
-from fedwcm.experiment.class_distribution import gather_distribution
+from fedwcm.experiment.class_distribution import gather_distribution, reported_counts
 from fedwcm.privacy import noisy_counts
 from fedwcm.privacy.options import PrivacyOptions, noise_bound
 
@@ -21,6 +23,14 @@ def test_noise_on_counts_has_mean_zero_and_the_stated_variance(epsilon: float) -
     variance = 2 * a / (1 - a) ** 2
     assert abs(noise.mean()) < 5 * np.sqrt(variance / DRAWS)
     assert noise.var() == pytest.approx(variance, rel=0.05)
+    assert np.abs(noise).mean() == pytest.approx(2 * a / (1 - a**2), rel=0.02)
+
+
+def test_the_figures_of_the_page_are_those_of_the_formulas() -> None:
+    a, clients = np.exp(-1.0), 100
+    deviation = np.sqrt(2 * a * clients) / (1 - a)
+    assert (round(2 * a / (1 - a**2), 2), round(deviation, 1)) == (0.85, 13.6)
+    assert round(deviation / np.sqrt(2 * np.pi), 1) == 5.4, "the mean of what is raised to 0"
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0])
@@ -71,9 +81,13 @@ def test_a_large_epsilon_leaves_the_counts_as_they_are() -> None:
     assert noisy_counts([5, 0, 7], 60.0, np.random.default_rng(0)).tolist() == [5, 0, 7]
 
 
-def test_the_same_generator_gives_the_same_noise() -> None:
+def test_the_same_generator_gives_the_same_noise_and_a_simulated_run_has_its_seed_s() -> None:
     first, second = (noisy_counts([50] * 9, 0.5, np.random.default_rng(4)) for _ in range(2))
     assert first.tolist() == second.tolist()
+    federation: Any = SimpleNamespace(counts=np.full((3, 9), 50))
+    settings = [{"privacy.epsilon": 0.5, "run.seed": seed} for seed in (0, 0, 1)]
+    drawn = [reported_counts(from_settings(own), federation).tolist() for own in settings]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, float("inf"), float("nan"), 1e-9])

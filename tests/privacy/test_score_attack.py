@@ -1,9 +1,13 @@
 """A score in full precision gives a client's scarce counts away; one in few levels leaves many possibilities."""
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fedwcm.core.disclosure import Disclosure
+from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.privacy.options import PrivacyOptions
 
 from .score_attack import CLIENTS, attack, long_tailed_counts, population_of, possibilities_after, reported
@@ -31,6 +35,17 @@ def test_a_score_in_levels_fits_several_counts_of_the_scarcest_class(classes: in
     for fits in attack(long_tailed_counts(classes), HE):
         scarcest = fits[:, -1]
         assert len(np.unique(scarcest)) >= FEWEST
+
+
+@pytest.mark.parametrize("score", ["scarcity", "absolute"])
+def test_every_level_fits_five_counts_of_the_scarcest_class_from_four_samples_on(score: Any) -> None:
+    population = population_of(long_tailed_counts(3))
+    for samples in (4, 7, 9, 10, 14, 23, 41):
+        spread = itertools.product(range(samples + 1), repeat=2)
+        table = np.array([[samples - a - b, a, b] for a, b in spread if a + b <= samples])
+        told = HE.report(FedWCM(score=score), np.arange(len(table)), table, population)["score"].round(9)
+        assert all(len(np.unique(table[told == level, -1])) >= FEWEST for level in np.unique(told))
+        assert len(np.unique(told)) == 1 or samples >= 10
 
 
 def test_levels_under_distributions_of_the_server_s_choice_would_leave_few_possibilities() -> None:

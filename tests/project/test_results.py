@@ -48,6 +48,33 @@ def test_the_tables_of_cifar10_are_those_of_the_runs() -> None:
         assert "\n".join(lines) in text
 
 
+def test_what_is_said_of_one_client_follows_from_the_tables() -> None:
+    text = (measure_cifar10.ROOT / "docs" / "one-client.md").read_text(encoding="utf-8")
+
+    def rows(block: str) -> dict[str, list[float]]:
+        lines = text.split(f"<!-- {block} -->")[1].split("<!-- end")[0].strip().splitlines()[2:]
+        cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+        return {name: [float(value.split()[0]) for value in values] for name, *values in cells}
+
+    both, centered, median = "both (the default on Flower)", "both, `rule = centered`", "both, `rule = median`"
+    free = "none (the simulator's default)"
+    for method, lost in (("fedwcm", 0.13), ("fedavg", 0.08)):
+        table = rows(method)
+        honest, *attacked = table[both]
+        assert honest == table[free][0]
+        assert round(honest - min(attacked[0], attacked[2]), 2) == lost
+        assert 0.01 <= round(honest - table[centered][0], 2) <= 0.02
+        assert 0.06 <= round(honest - table[median][0], 2) <= 0.08
+        others = [row for name, row in table.items() if "rule" in name and name != centered]
+        better = [k for row in others for k in range(1, 5) if row[k] > table[centered][k]]
+        assert better == ([2] if method == "fedwcm" else [])
+        assert max(max(table[name][1:]) for name in (free, "`max_share = 0.2`")) == 0.1
+    once, always = rows("backdoor once"), rows("backdoor")
+    assert min(once[free][1], once[free][4]) > 0.7
+    assert {once[both][k] for k in (1, 2, 4, 5)} == {0.01, 0.02}
+    assert min(row[1] for row in always.values()) == always[median][1] < always[both][1] / 2
+
+
 def test_places_of_one_seed_are_one_unit() -> None:
     points = {("a", 0): 1.0, ("b", 0): 3.0, ("a", 1): 3.0, ("b", 1): 5.0, ("c", 1): 9.0}
     assert seed_test(points) == paired_test([2.0, 4.0])  # over a and b, which both seeds have

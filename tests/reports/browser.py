@@ -108,3 +108,12 @@ def requests(driver: Any) -> list[str]:
     """Addresses asked for since this was last called."""
     messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+
+
+KEEP_DOWNLOADS = (
+    "window.saved = {}; URL.createObjectURL = (blob) => { window.blob = blob; return '#'; };"
+    "HTMLAnchorElement.prototype.click = function () { const n = this.download;"
+    " window.blob.text().then(t => { window.saved[n] = t; }); };"
+    "for (const b of document.querySelectorAll('[data-csv], [data-table-csv]')) b.click();"
+)
+"""Downloads everything, and keeps it in the page."""

@@ -12,6 +12,7 @@ import pytest
 import fedwcm
 from tests.reports.browser import (
     DESKTOP,
+    KEEP_DOWNLOADS,
     PHONE,
     browser,
     complaints,
@@ -42,7 +43,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_diverging_losses(diverging / "runs" / "m1-seed0")
     return {
         "run": fedwcm.report(write_run(root / "run", diagnosed=True)),
-        "evil": fedwcm.report(write_run(root / "evil", classes=(EVIL, "<b>", "$", '"'))),
+        "evil": fedwcm.report(write_run(root / "evil", classes=(EVIL, "=<b>", "$", '"'))),
         "untested": fedwcm.report(write_run(root / "untested", tested=False)),
         "one round": fedwcm.report(write_run(root / "one", rounds=1)),
         "at once": fedwcm.report(write_run(root / "at-once", rounds=1, diverged="the model has a NaN")),
@@ -215,12 +216,7 @@ def test_rounds_to_reach_follow_the_chosen_accuracy(driver: Any, pages: dict[str
 
 def test_the_data_of_every_plot_is_downloaded_as_csv(driver: Any, pages: dict[str, Path]) -> None:
     look_at(driver, pages["comparison"])
-    driver.execute_script(
-        "window.saved = {}; URL.createObjectURL = (blob) => { window.blob = blob; return '#'; };"
-        "HTMLAnchorElement.prototype.click = function () { const n = this.download;"
-        " window.blob.text().then(t => { window.saved[n] = t; }); };"
-        "for (const b of document.querySelectorAll('[data-csv], [data-table-csv]')) b.click();"
-    )
+    driver.execute_script(KEEP_DOWNLOADS)
     figures = driver.execute_script("return JSON.parse(document.getElementById('report').textContent).figures")
     wait(driver, f"return Object.keys(window.saved).length === {len(figures) + 1}")
     saved = driver.execute_script("return window.saved")
@@ -259,6 +255,12 @@ def test_names_that_are_markup_stay_text(driver: Any, pages: dict[str, Path]) ->
     )
     wait(driver, "return document.querySelector('.tip') !== null")
     assert driver.execute_script("return document.querySelector('.tip strong').textContent") == EVIL
+    driver.execute_script(KEEP_DOWNLOADS)
+    wait(driver, "return Object.keys(window.saved).length === document.querySelectorAll('[data-csv]').length")
+    saved = driver.execute_script("return window.saved").values()
+    cells = {cell for text in saved for row in csv.reader(io.StringIO(text)) for cell in row}
+    assert "'=<b>" in cells
+    assert "=<b>" not in cells
 
 
 def test_dark_and_light_switch_and_print_is_light(driver: Any, pages: dict[str, Path]) -> None:

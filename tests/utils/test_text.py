@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import fedwcm
 from fedwcm.api.prediction import Predictions
 from fedwcm.data import load_dataset
 from fedwcm.utils.json_record import JsonRecord
@@ -28,6 +29,13 @@ def test_only_text_that_would_be_a_formula_gets_an_apostrophe() -> None:
     assert csv_cells(formulas) == [f"'{formula}" for formula in formulas]
     harmless = ["fedwcm", "-0.5", "+1e-3", "-", "", "a=b", -0.5, None, "–"]
     assert csv_cells(harmless) == harmless
+
+
+def test_whatever_writes_csv_escapes_formulas() -> None:
+    files = {path.name: path.read_text(encoding="utf-8") for path in Path(fedwcm.__file__).parent.rglob("*.py")}
+    writers = {name for name, text in files.items() if "csv.writer(" in text}
+    assert writers
+    assert not [name for name in writers if "csv_cells(" not in files[name]]
 
 
 def test_predictions_hold_no_formula(tmp_path: Path) -> None:

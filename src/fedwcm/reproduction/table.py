@@ -12,6 +12,7 @@ from fedwcm.experiment.records import Summary
 from fedwcm.reproduction.cells import Cell
 from fedwcm.reproduction.presets import Preset
 from fedwcm.reproduction.store import StoredRun
+from fedwcm.utils.text import csv_cells
 
 Key = tuple[tuple[str, str], ...]
 
@@ -145,7 +146,8 @@ def csv_text(cells: Sequence[Entry]) -> str:
     for entry in cells:
         counts = [len(entry.measured), entry.wanted, entry.diverged]
         row = [entry.ours, entry.spread, entry.balanced, *counts, entry.paper, entry.difference]
-        writer.writerow([*entry.point.values(), *("" if number is None else f"{number:.6g}" for number in row)])
+        numbers = ("" if number is None else f"{number:.6g}" for number in row)
+        writer.writerow(csv_cells([*entry.point.values(), *numbers]))
     return text.getvalue()
 
 

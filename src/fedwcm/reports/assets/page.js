@@ -210,7 +210,8 @@
 
   function csv(rows) {
     const quote = (value) => {
-      const text = value === null || value === undefined ? "" : String(value);
+      const plain = value === null || value === undefined ? "" : String(value);
+      const text = /^[=+\-@\t\r]./.test(plain) && isNaN(plain) ? `'${plain}` : plain; // no formula in a spreadsheet
       return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     };
     return rows.map((row) => row.map(quote).join(",") + "\n").join("");
