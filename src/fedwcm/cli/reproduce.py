@@ -73,9 +73,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
+    from fedwcm.reproduction.command import LEADERBOARD
     from fedwcm.reproduction.presets import load_preset, point_settings, split_labels
 
-    preset = load_preset(arguments.name) if arguments.name else None
+    preset = load_preset(arguments.name) if arguments.name not in (None, LEADERBOARD) else None
     grid = preset.grid if preset else {}
     labels = {axis: [point_settings(value)[0] for value in values] for axis, values in grid.items()}
     return {

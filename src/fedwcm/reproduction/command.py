@@ -122,6 +122,9 @@ class WorkingFolder:
         return None
 
 
+LEADERBOARD = "leaderboard"
+"""The table of all methods, which is no preset: its rows have trials."""
+
 BATCH = 4
 """Runs of each process before what has finished is moved to the results."""
 
@@ -177,8 +180,13 @@ def reproduce(
         say: called with a sentence on what will be done.
         progress: whether to show how far the runs are, as in `fedwcm.compare`.
     """
-    preset, scope = load_preset(name), Scope(dataset, methods, seeds, only or {}, fraction, settings)
+    scope = Scope(dataset, methods, seeds, only or {}, fraction, settings)
     target = Path(pages if pages is not None else results)
+    if name == LEADERBOARD:
+        from fedwcm.reproduction.leaderboard.command import run_board
+
+        return run_board(scope, Path(results), target, jobs, say, run=not pages_only)
+    preset = load_preset(name)
     if preset.kind != "training":
         return write_untrained(preset, scope, target)
     for file, source in preset.missing(dataset).items():

@@ -120,14 +120,17 @@ def _changes(preset: Preset, scope: Scope) -> list[str]:
 
 def command_line(preset: Preset, scope: Scope) -> str:
     """Return the command that makes the page."""
-    words = ["fedwcm reproduce", preset.name]
-    words += [f"--dataset {','.join(scope.dataset)}"] if scope.dataset else []
+    return " ".join(["fedwcm reproduce", preset.name, *command_words(scope)])
+
+
+def command_words(scope: Scope) -> list[str]:
+    """Return the options of the command that makes a page."""
+    words = [f"--dataset {','.join(scope.dataset)}"] if scope.dataset else []
     words += [f'--methods "{",".join(scope.methods)}"'] if scope.methods else []
     words += [f"--seeds {','.join(map(str, scope.seeds))}"] if scope.seeds else []
     words += [_quote("--only ", f"{axis}={','.join(labels)}") for axis, labels in scope.only.items()]
     words += [f"--fraction {scope.fraction:g}"] if scope.fraction < 1 else []
-    words += [f"--set {key}={value}" for key, value in (scope.settings or {}).items()]
-    return " ".join(words)
+    return words + [f"--set {key}={value}" for key, value in (scope.settings or {}).items()]
 
 
 def _quote(option: str, value: str) -> str:

@@ -1,0 +1,210 @@
+"""The leaderboard as Markdown, as CSV and as a page that sorts and filters."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import combinations
+from pathlib import Path
+from string import Template
+
+import numpy as np
+
+from fedwcm.experiment.files import replace_file
+from fedwcm.reproduction.leaderboard.board import FOLDER, Plan
+from fedwcm.reproduction.leaderboard.measure import Entry
+from fedwcm.reproduction.leaderboard.scores import MEASURES, Score, against, correlation, ranks, score
+from fedwcm.reproduction.pages import Pages
+from fedwcm.utils.text import csv_cells
+
+NAME = "leaderboard"
+SHOWN = ("balanced", "shifted balanced")
+"""The measures of the page in Markdown; the others are in the CSV file and on the page in HTML."""
+
+Scores = Mapping[str, Sequence[Score]]
+
+
+def write_board(plan: Plan, entries: Sequence[Entry], command: str, folder: Path) -> Pages:
+    """Write `leaderboard.md`, `leaderboard.csv` and `leaderboard.html`."""
+    every = [score(entry) for entry in entries]
+    scores = {task: [each for each in every if each.task == task] for task in plan.tasks}
+    table = _table(plan, scores, "balanced")
+    page, numbers, sortable = (folder / f"{NAME}.{suffix}" for suffix in ("md", "csv", "html"))
+    replace_file(page, _markdown(plan, scores, command, _not_run(plan, entries)))
+    replace_file(numbers, _csv(plan, scores))
+    replace_file(sortable, _html(plan, scores, command, _not_run(plan, entries)))
+    return Pages(table, page, numbers, sortable)
+
+
+def _not_run(plan: Plan, entries: Sequence[Entry]) -> list[str]:
+    """Say task by task what was run."""
+    lines = []
+    for name, task in plan.board.tasks.items():
+        own = [entry for entry in entries if entry.task == name]
+        done = sum(entry.left() == 0 for entry in own)
+        what = "not run" if not done else f"{done} of {len(own)} rows"
+        lines.append(f"{name} ({task.about}): {what}")
+    return lines
+
+
+def _baseline(plan: Plan, scores: Sequence[Score]) -> Score | None:
+    return next((each for each in scores if each.row == plan.board.baseline), None)
+
+
+def _mean_rank(scores: Scores, measure: str) -> dict[str, float]:
+    """Return the mean place of the rows that are complete on every task where any row is."""
+    rankings = [ranking for task in scores if (ranking := ranks(scores[task], measure))]
+    shared = set.intersection(*map(set, rankings)) if rankings else set()
+    means = {row: float(np.mean([ranking[row] for ranking in rankings])) for row in shared}
+    return dict(sorted(means.items(), key=lambda pair: pair[1]))
+
+
+def _table(plan: Plan, scores: Scores, measure: str) -> str:
+    """Return a measure: a line per row by mean place, a column per task with the difference to the baseline."""
+    tasks = [task for task in scores if ranks(scores[task], measure)]
+    places = _mean_rank(scores, measure)
+    rest = [row for row in plan.rows if row not in places]
+    lines = [f"| row | mean place | {' | '.join(tasks)} |", f"|---|---|{'---|' * len(tasks)}"]
+    for row in (*places, *rest):
+        cells = [_cell(plan, scores[task], row, measure) for task in tasks]
+        if any(cells):
+            place = f"{places[row]:.1f}" if row in places else ""
+            lines.append(f"| `{row}` | {place} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(plan: Plan, scores: Sequence[Score], row: str, measure: str) -> str:
+    own = next((each for each in scores if each.row == row), None)
+    if own is None:
+        return ""
+    mean, baseline = own.mean(measure), _baseline(plan, scores)
+    if mean is None:
+        return "failed" if own.problem else ""
+    test = None if baseline is None or row == baseline.row else against(own, baseline, measure)
+    best = max((value for each in scores if (value := each.mean(measure)) is not None), default=mean)
+    shown = f"**{mean:.3f}**" if mean == best else f"{mean:.3f}"
+    if test is None:
+        return shown
+    mark = " ≠" if test.low > 0 or test.high < 0 else ""
+    return f"{shown} ({100 * test.mean:+.1f} ± {100 * (test.high - test.mean):.1f}){mark}"
+
+
+def _correlations(scores: Scores, measure: str) -> list[list[str]]:
+    rankings = {task: ranking for task in scores if (ranking := ranks(scores[task], measure))}
+    lines = []
+    for first, second in combinations(rankings, 2):
+        found = correlation(rankings[first], rankings[second])
+        if found is not None:
+            lines.append([first, second, f"{found[0]:+.2f}", str(found[1])])
+    return lines
+
+
+def _markdown(plan: Plan, scores: Scores, command: str, ran: Sequence[str]) -> str:
+    board = plan.board
+    lines = [f"# {board.title}", "", f"Written by `{command}`.", ""]
+    lines += ["What was run:", "", *(f"- {line}" for line in ran), ""]
+    lines += [_protocol(plan), ""]
+    for measure in SHOWN:
+        lines += [f"## {MEASURES[measure].capitalize()}", "", _table(plan, scores, measure), ""]
+        if pairs := _correlations(scores, measure):
+            lines += [
+                "Rank correlations (Spearman) between tasks:",
+                "",
+                "| | | correlation | rows |",
+                "|---|---|---|---|",
+            ]
+            lines += [f"| {' | '.join(pair)} |" for pair in pairs] + [""]
+    lines += ["## Without a row", "", *(f"- `{name}`: {why}" for name, why in board.excluded.items()), ""]
+    problems = [
+        f"- `{each.row}` on {each.task}: {each.problem}"
+        for task in scores.values()
+        for each in task
+        if each.problem
+    ]
+    lines += ["## Runs without a number", "", *problems, ""] if problems else []
+    return "\n".join([*lines, "## Add a row", "", ADD, ""])
+
+
+ADD = """A method of the package has a row by its file in `src/fedwcm/methods/`, a recipe by its entry. Anything
+else that `--method` takes, with options or from an installed package, is one file
+`src/fedwcm/reproduction/leaderboard/rows/NAME.toml`:
+
+```toml
+method = "my_package.my_method:MyMethod"     # or "fedavg[loss.name=ldam]"
+# At most as many trials as every row has; left out, learning rates are tried.
+[[trials]]
+"local.lr" = 0.1
+"method.rho" = 0.05
+```
+
+`fedwcm reproduce leaderboard --methods NAME --jobs 2` runs it; `results/leaderboard/NAME.jsonl` has its runs."""
+
+
+def _protocol(plan: Plan) -> str:
+    board = plan.board
+    fraction = plan.scope.fraction
+    changed = {**({"rounds": f"{100 * fraction:g} %"} if fraction < 1 else {}), **(plan.scope.settings or {})}
+    unlike = f"**Not as in the board's file: {changed}.** " if changed else ""
+    return (
+        f"{unlike}Each row has {len(board.rates)} trials on each task, chosen by the mean balanced accuracy on "
+        f"validation data over the seeds {board.tuning_seeds}: learning rates, or three of them with two values "
+        "of an option of the method's own (`board.toml`); all else is the method's default. The chosen setting is "
+        f"judged on test data with the seeds {list(plan.seeds)}; validation data selects the round. Cells: the "
+        f"mean over these seeds and, in brackets, the difference to `{board.baseline}`, which had as many trials, "
+        "in points, with its 95 % interval of paired differences, seeds as units; ≠ where it leaves out 0, not "
+        "corrected for the number of rows. In bold: the highest mean of a task. Shifted: t · log p is added to "
+        "the logits of the trained model, p the class distribution of the training data and t the strength that "
+        "is best on validation data. Rows that are not the baseline are not tested against each other."
+    )
+
+
+def _csv(plan: Plan, scores: Scores) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["task", "row", "measure", "mean", "seeds", "difference", "low", "high", "setting", "problem"])
+    for each in (each for task in scores.values() for each in task):
+        baseline = _baseline(plan, scores[each.task])
+        for measure in MEASURES if each.values["balanced"] or each.problem else ():
+            mean = each.mean(measure)
+            test = None if baseline is None else against(each, baseline, measure)
+            numbers = [
+                mean,
+                len(each.values[measure]),
+                *((test.mean, test.low, test.high) if test else (None,) * 3),
+            ]
+            shown = ["" if number is None else f"{number:.5g}" for number in numbers]
+            words = [json.dumps(each.setting), each.problem]
+            writer.writerow(csv_cells([each.task, each.row, measure, *shown, *words]))
+    return text.getvalue()
+
+
+def _html(plan: Plan, scores: Scores, command: str, ran: Sequence[str]) -> str:
+    data = {
+        "measures": MEASURES,
+        "baseline": plan.board.baseline,
+        "tasks": {task: _task(plan, scores[task]) for task in scores},
+        "correlations": {measure: _correlations(scores, measure) for measure in MEASURES},
+    }
+    return Template(FOLDER.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        title=escape(plan.board.title),
+        command=escape(command),
+        ran="".join(f"<li>{escape(line)}</li>" for line in ran),
+        protocol=escape(_protocol(plan).replace("**", "").replace("`", "")),
+        data=json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+    )
+
+
+def _task(plan: Plan, scores: Sequence[Score]) -> dict[str, object]:
+    baseline, rows = _baseline(plan, scores), dict[str, object]()
+    for each in scores:
+        if not each.complete:
+            continue
+        numbers = {}
+        for measure in MEASURES:
+            test = None if baseline is None else against(each, baseline, measure)
+            interval = None if test is None else [round(x, 4) for x in (test.mean, test.low, test.high)]
+            mean = each.mean(measure)
+            numbers[measure] = None if mean is None else [round(mean, 4), interval]
+        rows[each.row] = {"numbers": numbers, "curve": each.curve, "setting": each.setting}
+    return rows
