@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from fedwcm.config.options import make, plain
-from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.batch import Batch, InMemoryFederation, Outputs
 from fedwcm.core.disclosure import contributions, decode_total
 from fedwcm.core.loss import Loss, LossGradient
 from fedwcm.core.method import Method, PersonalModels
@@ -34,7 +34,6 @@ from fedwcm.engine import step
 from fedwcm.engine.backends.in_process import InProcess
 from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.client import Broadcast, ClientTrainer
-from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import LearningRate, OptimizerOptions, Participation
@@ -84,7 +83,7 @@ def check_client_state_keeps_its_layout(loss: Loss) -> None:
     trainer, ids = engine.trainer, np.array([0])
     shards = [engine.federation.shard(0)]
     x, buffers = trainer.forward.network.initial()
-    before = trainer.initial_state(trainer.clients(ids, shards), x)
+    before = trainer.initial_state(trainer.clients(ids, shards), x, buffers)
     after = trainer.train(ids, shards, before, Broadcast(0, x, buffers, {}, 0.1)).state
     layouts = [{key: (v.shape, v.dtype) for key, v in state.items()} for state in (before, after)]
     assert layouts[0] == layouts[1], f"the client state changed its layout from {layouts[0]} to {layouts[1]}"
@@ -178,35 +177,35 @@ def _rows_by_hook(cls: type[Method], options: dict[str, Any], loss: Loss, stacke
     """Return the row that each hook returned for each client, at its first call of a round."""
     rows: dict[Call, Tensor] = {}
 
-    def recorded(order: int) -> Callable[..., Any]:
+    def record_hook(order: int) -> Callable[..., Any]:
         hook: Callable[..., Any] = getattr(cls, ROW_HOOKS[order])
 
         def call(self: Method, *arguments: Any) -> Any:
-            made, block = hook(self, *arguments), arguments[-1]
+            result, block = hook(self, *arguments), arguments[-1]
             round_, ids = (0, block.ids) if isinstance(block, Clients) else (block.round, block.clients.ids)
-            for key, values in _parts_of(made):
+            for key, values in _parts_of(result):
                 for k, client in enumerate(ids):
                     row = torch.as_tensor(values[k], dtype=torch.float64)
                     rows.setdefault((round_, order, int(client), key), row.clone())
-            return made
+            return result
 
         return call
 
-    hooks = {name: recorded(order) for order, name in enumerate(ROW_HOOKS) if hasattr(cls, name)}
+    hooks = {name: record_hook(order) for order, name in enumerate(ROW_HOOKS) if hasattr(cls, name)}
     watched = type(cls.__name__, (cls,), hooks)
     _run_rounds(_engine(watched(**options), loss, dtype=torch.float64, stacked=stacked), 3)
     return rows
 
 
-def _parts_of(made: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _parts_of(result: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the tensors and arrays that a hook has returned, with a name for each."""
-    if isinstance(made, (Tensor, np.ndarray)):
-        yield name, made
-    elif isinstance(made, dict):
-        for key, value in made.items():
+    if isinstance(result, (Tensor, np.ndarray)):
+        yield name, result
+    elif isinstance(result, dict):
+        for key, value in result.items():
             yield from _parts_of(value, f" ({key})")
-    elif isinstance(made, tuple):
-        for part in made:
+    elif isinstance(result, tuple):
+        for part in result:
             yield from _parts_of(part, name)
 
 
@@ -237,7 +236,7 @@ def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], loss: Lo
     whole = _run_rounds(_engine(cls(**options), loss), 4)
     first, second = _engine(cls(**options), loss), _engine(cls(**options), loss)
     middle = _copy(_run_rounds(first, 2))
-    visited = first.store.visited()
+    visited = first.store.visited_clients()
     if len(visited):
         second.store.write(visited, first.store.read(visited, torch.device("cpu")))
     end = middle
@@ -337,7 +336,7 @@ def _engine(
         seed=SEED,
     )
     first = trainer.clients(np.array([0]), [federation.shard(0)])
-    store = ClientStore(len(SIZES), trainer.initial_state(first, network.initial()[0]))
+    store = ClientStore(len(SIZES), trainer.initial_state(first, *network.initial()))
     backend = InProcess(trainer, federation, store, block if stacked else 1)
     learning_rate = LearningRate(lr=0.1, schedule="exponential", lr_decay=0.99)
     return Rounds(trainer, federation, Participation(fraction=0.7), backend, store, learning_rate)

@@ -45,6 +45,7 @@ ELSEWHERE = {
     ("fedexp", "epsilon"),  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
     ("ditto", "lam"),  # changes the clients' own models alone: tests/methods/test_personal.py
     ("rucr", "last"),  # changes what is evaluated before the last round: tests/methods/test_heads.py
+    ("loss fedproto", "pull"),  # changes the clients' own models alone: tests/losses/test_last_model.py
     ("loss fedrs", "alpha"),  # these clients have every class: tests/losses/test_rivals.py
 }
 COMPONENTS: dict[str, type[Any]] = {

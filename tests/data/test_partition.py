@@ -27,6 +27,7 @@ from fedwcm.data.partition import (
     counts_of,
     describe,
 )
+from fedwcm.data.partition.protocol import draw_without_reuse
 from fedwcm.data.partition.published import _take_from_largest, _try_division
 
 Labels = NDArray[np.int64]
@@ -383,3 +384,12 @@ def test_ten_thousand_clients_take_seconds(name: str) -> None:
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_hundred_thousand_clients_take_under_half_a_minute(name: str, beta: float) -> None:
     assert check_large_split(name, clients=100_000, samples=1_000_000, beta=beta) < 30
+
+
+def test_the_last_sample_of_a_class_goes_to_the_client_that_prefers_it() -> None:
+    """A class with one sample left is still there to be drawn."""
+    prior = np.where(np.eye(5, dtype=bool), 0.0, -200.0)
+    one = np.ones(5, dtype=np.int64)
+    for seed in range(5):
+        drawn = draw_without_reuse(prior, one, one, np.random.default_rng(seed))
+        assert drawn.tolist() == np.eye(5, dtype=np.int64).tolist()

@@ -13,8 +13,8 @@ from fedwcm.core.batch import Outputs
 from fedwcm.core.types import Cohort, Context, Layout
 from fedwcm.engine.client import Broadcast
 from fedwcm.engine.forward import SequentialForward
-from fedwcm.engine.local_data import BlockData
 from fedwcm.engine.network import Network
+from fedwcm.engine.oracle import BlockData
 from fedwcm.engine.uploads import UploadRows
 from fedwcm.losses.balancefl import BalanceFL
 from fedwcm.losses.cross_entropy import CrossEntropy
@@ -283,7 +283,7 @@ def test_controllers_persist_over_rounds_for_each_client() -> None:
         for client, row in kept.items():
             assert torch.equal(rows[client], row) == (client not in ids)
         kept |= {client: rows[client].clone() for client in ids}
-        assert sorted(simulated.store.visited()) == sorted({c for past in cohorts[: r + 1] for c in past})
+        assert sorted(simulated.store.visited_clients()) == sorted({c for past in cohorts[: r + 1] for c in past})
     assert len({tuple(row.tolist()) for row in kept.values()}) == 3
 
 
@@ -294,7 +294,7 @@ def test_a_second_round_goes_on_from_where_the_controllers_stood() -> None:
     only, shards = np.array([2]), [data.federation.shard(2)]
     first, _ = simulated.step(simulated.start(*training.forward.network.initial()))
     kept = simulated.store.read(only, torch.device("cpu"))
-    fresh = training.initial_state(training.clients(only, shards), first.x)
+    fresh = training.initial_state(training.clients(only, shards), first.x, first.buffers)
     simulated.step(first)
     after = simulated.store.read(only, torch.device("cpu"))
     sent = Broadcast(1, first.x, first.buffers, {}, simulated.learning_rate.lr)
@@ -377,6 +377,6 @@ def test_the_controllers_are_as_precise_as_the_model() -> None:
     data = clusters()
     training = make_trainer(FedAvg(), data.federation, mlp(), loss=GraB())
     x, _ = training.forward.network.initial()
-    state = training.initial_state(training.clients(np.array([0]), [data.federation.shard(0)]), x)
+    state = training.initial_state(training.clients(np.array([0]), [data.federation.shard(0)]), x, x[:0])
     assert x.dtype == torch.float64
     assert {value.dtype for value in state.values()} == {torch.float64}

@@ -91,3 +91,12 @@ def test_effective_sizes_are_those_of_the_formula() -> None:
                         now[c] += min(len(own), 1.0 / max(correlation, 1e-12))
         expected = 0.6 * expected + 0.4 * now if expected.any() else now
         np.testing.assert_allclose(state.method["effective"].numpy(), expected, rtol=1e-3)
+
+
+def test_the_factors_of_its_loss_undo_its_shift() -> None:
+    """What a trained model presupposes is known: batches times factors are equally frequent classes."""
+    ctx = context_of(COUNTS.tolist())
+    factors = FedYoYoLoss(gamma=1.0, tau=1.0).class_factors(ctx)
+    shares = COUNTS / COUNTS.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose((shares * factors)[COUNTS > 0], 1 / 3)
+    np.testing.assert_allclose(FedYoYoLoss(gamma=1.0, tau=0.0).class_factors(ctx), 1.0)

@@ -32,7 +32,7 @@ from tests.factories import clusters, make_rounds, make_trainer, mlp, run_rounds
 def cohort(samples: list[int], path: list[float] | None = None, round_: int = 1) -> Any:
     """What the server knows of clients with so many samples and such paths."""
     sizes, paths = np.array(samples), np.array(path or samples)
-    return SimpleNamespace(samples=sizes, path=paths, round=round_, limited=lambda weights: weights)
+    return SimpleNamespace(samples=sizes, path=paths, round=round_, limit_shares=lambda weights: weights)
 
 
 def finish(method: Any, deltas: NDArray[np.float64], **context: Any) -> UploadRows:

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from fedwcm.balance import adaptive_alpha, client_weights, local_deviations, temperature
 from fedwcm.config.settings import from_settings
-from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.batch import Batch, InMemoryFederation, Outputs
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.perturbation import perturbation
 from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Ints, Report, State, Vec
-from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.network import Network
 from fedwcm.engine.uploads import UploadRows
 from fedwcm.experiment.build import build

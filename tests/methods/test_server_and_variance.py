@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwcm.config.settings import from_settings
-from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.batch import Batch, InMemoryFederation, Outputs
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, State
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.fast.affine_step import Gradient  # type: ignore[attr-defined]
-from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import VmapForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import Participation

@@ -25,7 +25,7 @@ from .zoo_lesam import run_fedlesam, run_fedlesam_d, run_fedlesam_s
 from .zoo_sam import run_fedgamma, run_fedsam, run_fedsmoo, run_fedspeed, run_mofedsam
 from .zoo_server import run_fedadam, run_fedavgm, run_fedexp, run_fednova, run_fedprox, run_q_ffl, run_slowmo
 from .zoo_shared import Vector
-from .zoo_variance import run_fedavg_cheng, run_feddyn, run_mime, run_mimelite, run_scaffold
+from .zoo_variance import run_fedavg_cheng, run_feddyn, run_mime, run_mimelite, run_pfedme, run_scaffold
 
 SEED = 5
 DATA = factories.clusters()
@@ -48,6 +48,7 @@ ZOO: dict[str, tuple[Run, list[dict[str, Any]]]] = {
     "q-ffl": (run_q_ffl, [{"q": 1.0}, {"q": 0.3, **HALF}]),
     "scaffold": (run_scaffold, [{}, HALF]),
     "feddyn": (run_feddyn, [DUAL, {**DUAL, **HALF}]),
+    "pfedme": (run_pfedme, [{"lam": 2.0, "own_lr": 0.3, "own_steps": 3}, {"lam": 5.0, **HALF}]),
     "mime": (run_mime, [{"beta": 0.6}, {"beta": 0.9, **HALF}]),
     "mimelite": (run_mimelite, [{"beta": 0.6}, {"beta": 0.9, **HALF}]),
     "fedavg-cheng": (run_fedavg_cheng, [MOMENTUM, {**MOMENTUM, **HALF}, {**MOMENTUM, **NOMINAL}]),

@@ -1,4 +1,4 @@
-"""Methods whose clients correct their steps: SCAFFOLD, FedDyn, Mime, MimeLite and FedAvg-M."""
+"""Methods whose clients correct their steps: SCAFFOLD, FedDyn, pFedMe, Mime, MimeLite and FedAvg-M."""
 
 from typing import Any
 
@@ -41,6 +41,38 @@ def run_scaffold(
             c_i[k] = c_plus
         c = c + change  # c <- c + (1/N) sum_S (c_i+ - c_i)
         return x + server_lr * fed.mean(moves, average)
+
+    return fed.run(x0, one_round)
+
+
+def run_pfedme(
+    x0: ArrayLike,
+    gradient: Gradient,
+    sizes: ArrayLike,
+    cohorts: Cohorts,
+    *,
+    lam: float,
+    own_lr: float = 0.1,
+    own_steps: int = 5,
+    server_lr: float = 1.0,
+    average: str = "uniform",
+    **local: Any,
+) -> list[Vector]:
+    """pFedMe (Dinh et al. 2020), Algorithm 1: theta by K gradient steps from y, beta is `server_lr`."""
+    fed = Federation(sizes, cohorts, **local)
+
+    def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
+        moves = {}
+        for k in cohort:
+            y = x.copy()
+            for b in range(fed.steps(k)):
+                theta = y.copy()
+                for _ in range(own_steps):
+                    theta = theta - own_lr * gradient(k, r, b, theta) - own_lr * lam * (theta - y)
+                y = y - eta * lam * (y - theta)
+            moves[k] = y - x
+        beta = server_lr
+        return (1.0 - beta) * x + beta * (x + fed.mean(moves, average))
 
     return fed.run(x0, one_round)
 

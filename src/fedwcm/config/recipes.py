@@ -124,6 +124,14 @@ RECIPES: dict[str, Recipe] = {
         "FedNTD: FedAvg with distillation from the received model over the classes that a sample does not have",
         {"method.name": "fedavg", "loss.name": "fedntd"},
     ),
+    "moon": Recipe(
+        "MOON: FedAvg with a contrast between the received model and the client's last one",
+        {"method.name": "fedavg", "loss.name": "moon"},
+    ),
+    "fedproto": Recipe(
+        "FedProto: clients train models of their own, with class means of the features in common",
+        {"method.name": "fedproto", "loss.name": "fedproto"},
+    ),
     "vs": Recipe(
         "FedAvg with the VS loss: logits scaled and shifted by the gathered class distribution",
         {"method.name": "fedavg", "loss.name": "vs"},

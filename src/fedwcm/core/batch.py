@@ -1,14 +1,16 @@
-"""Samples, mini-batches, model outputs, and access to all of a client's data."""
+"""The data of clients: shards, the order of samples, mini-batches, what a model makes of them, the federation."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.types import Ints, Vec
+from fedwcm.core.types import Floats, Ints, Vec
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +112,8 @@ class Outputs:
     """Outputs of the models on one batch: the logits `(K, b, C)`, and the features they are computed from.
 
     `features` is the input of the final linear layer, `head(features)` applies that layer to other features,
-    and `at(x)` gives the outputs of another model, such as the received one, on the same batch, without gradient.
+    and `at(x)` gives the outputs of another model, such as the received one, or of one for each client, `(K, P)`,
+    on the same batch, without gradient.
     """
 
     logits: Tensor
@@ -146,3 +149,54 @@ class LocalData(Protocol):
     def gradient(self, w: Vec) -> Vec:
         """Return the gradient of the mean loss over all local samples, at `w (K, P)`, augmented as in training."""
         ...
+
+
+class Sampler(ABC):
+    """The order in which a client visits its samples in one epoch."""
+
+    name: ClassVar[str] = ""
+    balances_classes: ClassVar[bool] = False
+
+    def batch_shares(self, counts: Ints) -> Floats:
+        """Return the shares of the classes in the batches of clients with these counts, `(K, C)`."""
+        drawn = counts > 0 if self.balances_classes else counts
+        shares: Floats = drawn / drawn.sum(axis=1, keepdims=True)
+        return shares
+
+    @abstractmethod
+    def epoch(self, labels: Ints, rng: np.random.Generator) -> Ints:
+        """Return positions into the client's samples, as many as it has samples."""
+
+
+class Federation(Protocol):
+    """Clients numbered from 0, each with a shard of data. Shards may be generated on demand."""
+
+    samples: Ints
+    """Samples of each client, `(N,)`."""
+    counts: Ints
+    """Samples of each client and class, `(N, C)`."""
+
+    def shard(self, client: int) -> Shard:
+        """Return the data of one client."""
+        ...
+
+
+class InMemoryFederation:
+    """A federation over one data set in memory, divided among clients by row."""
+
+    def __init__(
+        self, inputs: Inputs, labels: Ints, parts: list[Ints], classes: int, sample_ids: Ints | None = None
+    ) -> None:
+        ids = np.arange(len(labels)) if sample_ids is None else sample_ids
+        device = inputs.device
+        self._store = SampleStore(
+            inputs, torch.from_numpy(labels).to(device), torch.from_numpy(ids).to(device), labels
+        )
+        self._shards = [Shard(self._store, part) for part in parts]  # each looks its labels up once in a run
+        self.samples = np.array([len(part) for part in parts], dtype=np.int64)
+        owner = np.repeat(np.arange(len(parts)), self.samples)
+        cells = owner * classes + labels[np.concatenate(parts)]
+        self.counts = np.bincount(cells, minlength=len(parts) * classes).reshape(-1, classes)
+
+    def shard(self, client: int) -> Shard:
+        return self._shards[client]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedwcm.core.batch import Batch, LocalData, Outputs
 from fedwcm.core.checks import Needs, require_choices
-from fedwcm.core.types import Clients, Context, Floats, Population, State
+from fedwcm.core.types import Clients, Context, Floats, Population, State, Vec
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,10 @@ class Loss(ABC):
         Passes over all local data (`LocalData`) are on plain batches, whose `views` is 1.
         """
         return batch
+
+    def finish(self, w: Vec, local: LocalData, o: State, ctx: Context) -> State:
+        """Return the client state to keep, after the last step, given the trained models `w (K, P)`."""
+        return o
 
     @abstractmethod
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:

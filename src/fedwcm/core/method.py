@@ -13,10 +13,11 @@ Hooks that only a few methods need are mix-ins: list one before `Method` and def
 | `StartingModel` | a change to the model before round 1 | FedETF |
 | `TwoPhase` | a first phase of the round, over all local data at `x` | Mime, MimeLite, CReFF, CLIP2FL |
 | `LocalPass` | a pass over all local data at `x` before the first step | q-FFL |
+| `FinalPass` | a pass over all local data at the trained model | FedProto |
 | `ClientChoice` | which clients train in a round | Power-of-Choice |
 | `LocalRates` | a learning rate per client | FedWCM-X |
-| `OwnStart` | local training that starts elsewhere than at `x` | FedPer, FedRep |
-| `PersonalModels` | a model for each client, measured on its own samples | Ditto, FedPer, FedRep |
+| `OwnStart` | local training that starts elsewhere than at `x` | FedPer, FedRep, FedBN |
+| `PersonalModels` | a model for each client, measured on its own samples | Ditto, pFedMe, FedPer, FedBN |
 | `RoundMetrics` | the method's own entries in a round's metrics | FedCM's family, Fed-GraB |
 | `Momentum` | the gain of a momentum that may grow, checked once | FedCM's family |
 | `SharpnessAware` (`methods/sam.py`) | gradients at the ascended point | FedSAM, MoFedSAM, FedGamma, FedSpeed |
@@ -106,6 +107,10 @@ class Method:
         return False
 
     # --- before the first round -----------------------------------------------------------------
+    def check_model(self, layout: Layout) -> None:
+        """Raise ValueError for a model that it was not made for."""
+        return
+
     def init(self, x: Vec, population: Population) -> State:
         """Return the server's state before the first round."""
         return {}
@@ -135,7 +140,7 @@ class Method:
     def weights(self, s: State, cohort: Cohort) -> Floats:
         """Return the weight of each client in the update of the global model, up to the run's largest share.
 
-        Pass weights of your own through `cohort.limited`: a run with `aggregation.max_share` refuses larger ones.
+        Pass weights of your own through `cohort.limit_shares`: a run may refuse larger shares.
         """
         return mean_weights(self.average, cohort)
 
@@ -152,7 +157,7 @@ class Method:
 def mean_weights(average: Literal["samples", "uniform"], cohort: Cohort) -> Floats:
     """Return weights that sum to 1: proportional to the clients' samples up to the largest share, or equal."""
     sizes = cohort.samples.astype(float) if average == "samples" else np.ones(len(cohort))
-    return cohort.limited(sizes / sizes.sum())
+    return cohort.limit_shares(sizes / sizes.sum())
 
 
 class ClientStatistics(ABC):
@@ -210,6 +215,14 @@ class LocalPass(ABC):
         """Return what `direction` and `finish` find in `ctx.prepared`, one row per client."""
 
 
+class FinalPass(ABC):
+    """A pass over all of a client's data at its trained model, after its last step."""
+
+    @abstractmethod
+    def conclude(self, w: Vec, local: LocalData, ctx: Context) -> State:
+        """Return what `finish` finds in `ctx.prepared`, one row per client."""
+
+
 class ClientChoice(ABC):
     """A round's clients chosen by the method, from what its server has seen: `cohort.losses`, reports, sizes."""
 
@@ -243,6 +256,9 @@ class PersonalModels(ABC):
     The accuracies of the clients (`client_mean`, `client_worst_decile`, …) are then those of their own models; the
     test accuracy stays that of `eval_params`.
     """
+
+    own_buffers: ClassVar[bool] = False
+    """Whether buffers (BatchNorm's statistics) stay with the client, too: its model is measured with its own."""
 
     @abstractmethod
     def eval_clients(self, x: Vec, s: State, c: State, layout: Layout) -> Vec:

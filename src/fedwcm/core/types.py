@@ -52,23 +52,27 @@ class ParamSlice:
 
 @dataclass(frozen=True)
 class Layout:
-    """The slices of a flat vector, and which of them belong to the head, the final linear layer.
+    """The slices of a flat vector, and which belong to the head, the final linear layer, or to a normalisation.
 
     Args:
         slices: one slice per tensor, in order.
         head: name of the module that is the head (empty if it is the whole model); None if there is none.
+        norms: names of the modules that normalise, such as BatchNorm.
     """
 
     slices: tuple[ParamSlice, ...]
     head: str | None = None
+    norms: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, tensors: Sequence[tuple[str, Tensor]], head: str | None = None) -> "Layout":
+    def of(
+        cls, tensors: Sequence[tuple[str, Tensor]], head: str | None = None, norms: frozenset[str] = frozenset()
+    ) -> "Layout":
         """Lay out named tensors one after the other."""
         slices: list[ParamSlice] = []
         for name, tensor in tensors:
             slices.append(ParamSlice(name, slices[-1].stop if slices else 0, tensor.shape))
-        return cls(tuple(slices), head)
+        return cls(tuple(slices), head, norms)
 
     @property
     def size(self) -> int:
@@ -79,6 +83,11 @@ class Layout:
     def head_slices(self) -> list[ParamSlice]:
         """The slices of the head: its weight, and its bias if it has one."""
         return [part for part in self.slices if part.name.rpartition(".")[0] == self.head]
+
+    @property
+    def norm_slices(self) -> list[ParamSlice]:
+        """The slices of the layers that normalise: their scales and shifts."""
+        return [part for part in self.slices if part.name.rpartition(".")[0] in self.norms]
 
     def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return the flat vector of the tensors, given in the order of the slices."""
@@ -245,12 +254,13 @@ class Population:
 
 @dataclass(frozen=True, eq=False)
 class Clients:
-    """A block of clients: what each of them knows about itself."""
+    """A block of clients: what each of them knows about itself, and the layout of the model that they train."""
 
     ids: Ints
     samples: Ints
     counts: Ints
     steps: Ints
+    layout: Layout = field(default_factory=lambda: Layout(()))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -345,7 +355,7 @@ class Cohort:
     losses: Floats = field(default_factory=lambda: np.zeros(0))
     """Mean training loss of each client over its steps of the round; zeros in a first phase."""
 
-    def limited(self, weights: Floats) -> Floats:
+    def limit_shares(self, weights: Floats) -> Floats:
         """Return the weights of a round's clients with no larger share than the run allows."""
         return weights if self.max_share is None else limit_shares(weights, self.max_share)
 

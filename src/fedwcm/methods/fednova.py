@@ -32,4 +32,4 @@ class FedNova(FedAvg):
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         p = mean_weights(self.average, cohort)
-        return cohort.limited(p / cohort.path * float(p @ cohort.path))
+        return cohort.limit_shares(p / cohort.path * float(p @ cohort.path))

@@ -17,7 +17,7 @@ import torch
 from fedwcm.core.checks import require
 from fedwcm.core.method import OptimizerRule
 from fedwcm.core.types import Clients, Context, GradientOracle, Report, State, Vec
-from fedwcm.methods.fedper import FedPer, with_parts
+from fedwcm.methods.fedper import FedPer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class FedRep(FedPer):
         return {**super().init_client(x, clients), "step": x.new_zeros(len(clients), 1)}
 
     def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
-        head = with_parts(torch.zeros_like(ctx.x), torch.ones_like(w[:1]), ctx.layout)
+        head = self.with_own(torch.zeros_like(ctx.x), torch.ones_like(c["own"][:1]), ctx.layout)
         steps = ctx.constant("fedrep", lambda: ctx.clients.steps * self.head_share)[:, None]
         fits_head = c["step"] < steps
         return grad(w) * torch.where(fits_head, head, 1.0 - head), {**c, "step": c["step"] + 1.0}

@@ -142,7 +142,7 @@ class WCM(ClientStatistics, Base):
         """Return w_k (Eq. 4)."""
         if not self.weighting:
             return super().weights(s, cohort)
-        return cohort.limited(client_weights(cohort.report["score"], self._temperature(cohort.population)))
+        return cohort.limit_shares(client_weights(cohort.report["score"], self._temperature(cohort.population)))
 
     def usual_weights(self, samples: Ints) -> Floats:
         return np.ones(len(samples)) if self.weighting else super().usual_weights(samples)
@@ -235,7 +235,7 @@ class FedWCMX(LocalRates, FedWCM):
         if not self.weighting:
             return share
         weights = super().weights(s, cohort) * share
-        return cohort.limited(weights / weights.sum() if self.normalize else weights)
+        return cohort.limit_shares(weights / weights.sum() if self.normalize else weights)
 
     def _rate_factors(self, population: Population, path: Floats) -> Floats:
         """Return B̂ / B_k, or with momentum the ratio of the paths, up to the limit."""

@@ -37,11 +37,14 @@ def with_head(x: Vec, start: int, head: Tensor, width: int) -> Vec:
     return torch.cat([x[:start], flat, x[start + len(flat) :]])
 
 
-def features_of(local: LocalData, ctx: Context) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the features of all samples at `x` by batches, and 1 where a sample has a class, 0 for padding."""
-    received = ctx.x.expand(len(ctx.clients), -1)
+def features_of(local: LocalData, ctx: Context, w: Vec | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the features of all samples by batches, and 1 where a sample has a class, 0 for padding.
+
+    They are those of the models `w (K, P)` or, by default, of the received one.
+    """
+    models = ctx.x.expand(len(ctx.clients), -1) if w is None else w
     for batch in local.batches():
-        features = local.outputs(received, batch).features
+        features = local.outputs(models, batch).features
         if not features.numel():
             raise ValueError(NO_HEAD)
         members = one_hot(batch.labels, ctx.population.classes).to(features.dtype)

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.partition.protocol import (
+    DirichletPartition,
     check_count,
     check_labels,
-    check_positive,
     deal_counts,
     deal_in_order,
     draw_without_reuse,
@@ -40,7 +40,7 @@ class IID:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Equal:
+class Equal(DirichletPartition):
     """Clients of equal size, each drawing its samples from its own Dirichlet(beta) prior over the classes.
 
     Samples are drawn without reuse, by all clients in turn, and a prior is renormalised when a class is
@@ -48,13 +48,6 @@ class Equal:
     class totals are exact. Because a rare class runs out early, the mixes come closer to the global one
     as the tail grows: `equal-ipf` is the harder variant.
     """
-
-    clients: int
-    beta: float
-
-    def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_positive("beta", self.beta)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
@@ -66,20 +59,13 @@ class Equal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualIPF:
+class EqualIPF(DirichletPartition):
     """Clients of equal size: Dirichlet(beta) priors, scaled to both margins by iterative proportional fitting.
 
     The fit keeps each prior's odds as far as the client sizes and the class totals permit, so the mixes
     stay further from the global one than with `equal`. Client sizes differ by at most one and every
     sample is used once: the fitted table is rounded down, and what is missing is drawn by its fractions.
     """
-
-    clients: int
-    beta: float
-
-    def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_positive("beta", self.beta)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""

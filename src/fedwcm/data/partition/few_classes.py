@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.partition.protocol import (
+    DirichletPartition,
     check_count,
     check_labels,
-    check_positive,
     deal_counts,
     equal_sizes,
     log_dirichlet,
@@ -86,7 +86,7 @@ def _take_neighbours(left: NDArray[np.int64], size: int, limit: int) -> NDArray[
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtendedDirichlet:
+class ExtendedDirichlet(DirichletPartition):
     """Each client is given `classes_per_client` classes; each class is shared by Dirichlet(beta) over its clients.
 
     The extended Dirichlet strategy of Li and Lyu (Convergence analysis of sequential federated learning on
@@ -96,13 +96,10 @@ class ExtendedDirichlet:
     its own. Clients that are too few for all classes get more of them: ceil(classes / clients).
     """
 
-    clients: int
-    beta: float
     classes_per_client: int = 2
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_positive("beta", self.beta)
+        super().__post_init__()
         check_count("classes_per_client", self.classes_per_client)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:

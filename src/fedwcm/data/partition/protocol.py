@@ -1,5 +1,6 @@
 """What a partition is, what is checked of it, and the steps that most share: sizes, Dirichlet weights, dealing."""
 
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Protocol
 
@@ -40,6 +41,18 @@ def check_positive(field: str, value: object) -> None:
     """Raise unless the value is a positive number of a sensible magnitude."""
     in_range = not isinstance(value, bool) and isinstance(value, Real) and _SMALLEST <= float(value) <= _LARGEST
     require(in_range, field, value, f"a number above 0 (from {_SMALLEST:g} to {_LARGEST:g})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirichletPartition:
+    """What partitions with Dirichlet(beta) priors have in common."""
+
+    clients: int
+    beta: float
+
+    def __post_init__(self) -> None:
+        check_count("clients", self.clients)
+        check_positive("beta", self.beta)
 
 
 def check_labels(labels: NDArray[np.int64], clients: int) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwcm.data.partition.protocol import (
+    DirichletPartition,
     check_count,
     check_labels,
     check_positive,
@@ -26,7 +27,7 @@ _ATTEMPTS_OF_ALL_GROUPS = 500_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class CReFF:
+class CReFF(DirichletPartition):
     """Dirichlet(beta) shares within groups of clients, then one long row cut into equal parts.
 
     The shuffled samples are shared out among groups of ten clients (the last may be smaller). In a group
@@ -38,13 +39,6 @@ class CReFF:
 
     Client sizes differ by at most one and every sample is used once.
     """
-
-    clients: int
-    beta: float
-
-    def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_positive("beta", self.beta)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
@@ -135,20 +129,17 @@ class BalanceFL:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedGraB:
+class FedGraB(DirichletPartition):
     """Very unequal clients: each sample goes to one by its class's shares q ~ Dirichlet(beta) over the clients.
 
     Sizes come out very unequal and some clients empty. Samples then move, one at a time and at random,
     from whichever client is the largest to the clients below `min_samples`, until none is below it.
     """
 
-    clients: int
-    beta: float
     min_samples: int = 1
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_positive("beta", self.beta)
+        super().__post_init__()
         check_count("min_samples", self.min_samples)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
