@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwcm.balance import local_deviations
+from fedwcm.core.batch import InMemoryFederation
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method, TwoPhase
 from fedwcm.core.types import Cohort, Ints, Population, State
@@ -19,7 +20,6 @@ from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.batches import Augmentation
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
-from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import Aggregation, LearningRate, OptimizerOptions, Participation
@@ -203,7 +203,7 @@ class Bench:
 
     def _run_block(self, task: Task, ids: Ints, message: State) -> ClientUpdates:
         shards = [self._federation.shard(int(client)) for client in ids]
-        state = self.trainer.initial_state(self.trainer.clients(ids, shards), self.sent.x)
+        state = self.trainer.initial_state(self.trainer.clients(ids, shards), self.sent.x, self.sent.buffers)
         sent = replace(self.sent, message={**self.sent.message, **message})
         return self.trainer.run(task, ids, shards, state, sent)
 
@@ -238,7 +238,7 @@ def make_rounds(
 ) -> Rounds:
     """An engine over this federation; everybody takes part unless a participation is given."""
     first = training.clients(np.array([0]), [federation.shard(0)])
-    template = training.initial_state(first, training.forward.network.initial()[0])
+    template = training.initial_state(first, *training.forward.network.initial())
     store = ClientStore(training.population.clients, template)
     inner = InProcess(training, federation, store, block)
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
@@ -289,7 +289,7 @@ class Scripted:
 
     cohorts: Sequence[Sequence[int]]
 
-    def sampled(self, clients: int, seed: int, round_: int, counts: object = None) -> Ints:
+    def sample(self, clients: int, seed: int, round_: int, counts: object = None) -> Ints:
         return np.arange(clients)
 
     def cohort_size(self, clients: int) -> int:

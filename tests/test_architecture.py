@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "reproduction": {
         "utils",
         "core",
+        "engine",
         "config",
         "data",
         "experiment",

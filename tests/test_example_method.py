@@ -52,7 +52,7 @@ def test_its_mean_square_moves_by_a_bounded_step(monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(str(EXAMPLE))
     from fedyogi import FedYogi
 
-    cohort = SimpleNamespace(samples=np.array([10, 30]), limited=lambda weights: weights)
+    cohort = SimpleNamespace(samples=np.array([10, 30]), limit_shares=lambda weights: weights)
     uploads = SimpleNamespace(sum=lambda key, weights: torch.full((2,), 0.1))
     state = {"mean": torch.zeros(2), "square": torch.tensor([1.0, 0.0])}
     x, after = FedYogi().update(torch.zeros(2), state, uploads, cohort)

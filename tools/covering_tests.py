@@ -19,6 +19,9 @@ import pytest
 SHARED = re.compile(r"cache\b|scope=|longtail_rounds")
 """In a file that keeps what one test computed for the next, every test covers what any of them calls."""
 
+ALWAYS = "test_defaults"
+"""The file of the tests that read constants and call nothing: they judge every mutant."""
+
 
 @dataclass
 class Recorder:
@@ -95,6 +98,7 @@ def choose_tests(records: Sequence[Path], file: str, function: str, seconds: flo
         covering = covering or [
             test for test, one in tests.items() if any(_is_in(name, prefix) for name in one["functions"])
         ]
+    covering += [test for test in tests if Path(test.partition("::")[0]).stem == ALWAYS and test not in covering]
     covering.sort(key=lambda test: float(tests[test]["seconds"]))
     chosen: list[str] = []
     total = 0.0

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from fedwcm.config.settings import from_settings
+from fedwcm.core.batch import Federation
 from fedwcm.core.method import ClientStatistics
 from fedwcm.core.types import Floats, Ints, Layout, State
 from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
 from fedwcm.engine.evaluate import LabelledTensors
-from fedwcm.engine.federation import Federation
 from fedwcm.engine.uploads import CohortUpdates, UploadRows
 from fedwcm.experiment.build import build
 from fedwcm.experiment.progress import Silent

@@ -92,7 +92,7 @@ def increments(experiment: Experiment, shards: list[Shard], state: ServerState |
     rate = rounds.learning_rate.at(state.round, trainer.population.rounds)
     sent = Broadcast(state.round, state.x, state.buffers, message, rate)
     ids = np.arange(len(shards)) + 10**6
-    fresh = trainer.initial_state(trainer.clients(ids, shards), state.x)
+    fresh = trainer.initial_state(trainer.clients(ids, shards), state.x, state.buffers)
     delta: Floats = trainer.run("train", ids, shards, fresh, sent).upload["delta"].double().numpy()
     return delta
 

@@ -43,7 +43,7 @@ REFERENCE = {
     ),
     "method": ("fedwcm.core.method", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),
-    "sampler": ("fedwcm.core.sampler",),
+    "sampler": ("fedwcm.Sampler",),
     "dataset": ("fedwcm.data.dataset", "fedwcm.data.partition.protocol.Partition"),
     "balance": ("fedwcm.balance",),
     "testing": ("fedwcm.testing",),

@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedwcm.api.comparison import compare
     from fedwcm.api.comparison_result import Comparison, open_run
-    from fedwcm.api.evaluation import evaluate
+    from fedwcm.api.evaluation import Predictions, evaluate, predict
     from fedwcm.api.exporting import export
     from fedwcm.api.operating import calibrate, choose_operating_point
     from fedwcm.api.partitioning import partition, partitions
     from fedwcm.api.personalization import personalize
-    from fedwcm.api.prediction import Predictions, predict
     from fedwcm.api.result import Result
     from fedwcm.api.trained import client_state, load_model, load_normalizer
     from fedwcm.api.training import run
     from fedwcm.api.tuning import tune
     from fedwcm.cli.listing import list_names
+    from fedwcm.core.batch import Sampler
     from fedwcm.core.loss import Loss
     from fedwcm.core.method import Method
-    from fedwcm.core.sampler import Sampler
     from fedwcm.dashboard.frame import watch
     from fedwcm.data import Dataset
     from fedwcm.data.partition import Partition
@@ -79,9 +78,9 @@ _HOMES = {
     "Method": "fedwcm.core.method",
     "Partition": "fedwcm.data.partition",
     "PartitionedData": "fedwcm.experiment.partitioning",
-    "Predictions": "fedwcm.api.prediction",
+    "Predictions": "fedwcm.api.evaluation",
     "Result": "fedwcm.api.result",
-    "Sampler": "fedwcm.core.sampler",
+    "Sampler": "fedwcm.core.batch",
     "bench": "fedwcm.diagnosis",
     "calibrate": "fedwcm.api.operating",
     "choose_operating_point": "fedwcm.api.operating",
@@ -99,7 +98,7 @@ _HOMES = {
     "partition": "fedwcm.api.partitioning",
     "partitions": "fedwcm.api.partitioning",
     "personalize": "fedwcm.api.personalization",
-    "predict": "fedwcm.api.prediction",
+    "predict": "fedwcm.api.evaluation",
     "report": "fedwcm.reports.write",
     "reproduce": "fedwcm.reproduction.command",
     "run": "fedwcm.api.training",

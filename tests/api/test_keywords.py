@@ -3,11 +3,15 @@
 import argparse
 import ast
 import inspect
+import os
 import re
+import shutil
+import subprocess
+import sys
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tools.make_options import KEYWORDS, PAGE, keyword_module, options_page
@@ -15,10 +19,8 @@ from tools.make_options import KEYWORDS, PAGE, keyword_module, options_page
 import fedwcm
 from fedwcm.api.keywords import CompareKeywords, PartitionKeywords, RunKeywords
 from fedwcm.cli import command_line, main
-from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS, all_options, declared_flags
-from fedwcm.config.schema import SECTIONS, RunOptions
-from fedwcm.config.settings import from_settings, to_settings
-from fedwcm.utils.field_types import Flag
+from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS
+from tests.project import ROOT
 
 
 @pytest.mark.parametrize(
@@ -35,29 +37,49 @@ def test_what_is_derived_from_the_options_is_up_to_date() -> None:
     assert PAGE.read_text() == options_page()
 
 
-@dataclass(frozen=True, kw_only=True)
-class MoreOptions(RunOptions):
-    """The options of a run, and one more.
+EVERYWHERE = """
+import contextlib, io, sys
+from pathlib import Path
+from fedwcm.cli import command_line, main
+from fedwcm.config.flags import config_from
+from fedwcm.config.settings import parse_assignment, write_toml
+from fedwcm.flower.app.options import read
+from tools.make_options import keyword_module, options_page
 
-    Args:
-        whistles: tunes to whistle; or none.
-    """
+def printed(*words):
+    with contextlib.redirect_stdout(io.StringIO()) as text, contextlib.suppress(SystemExit):
+        main(list(words))
+    return " ".join(text.getvalue().split())
 
-    whistles: Annotated[int | None, Flag("tunes")] = None
+assert "--whistles N tunes to whistle" in printed("run", "--help-all")
+assert command_line().parse_args(["run", "--whistles", "3"]).whistles == "3"
+assert "run.whistles" in printed("list", "options", "run")
+assert "tunes to whistle" in printed("list", "options", "whistles")
+assert "    whistles: int | None\\n" in keyword_module()
+row = "| `run.whistles` | `--whistles` | a whole number or none | `none` | tunes to whistle; or none. |"
+assert row in options_page()
+config = config_from(None, None, dict([parse_assignment("run.whistles=3")]))
+assert config.run.whistles == config_from(whistles=3).run.whistles == 3
+write_toml(config, Path(sys.argv[1]))
+assert config_from(None, Path(sys.argv[1])).run.whistles == 3
+assert read({"run.whistles": 3}).config.run.whistles == 3
+"""
 
 
-def test_a_new_option_is_everywhere_by_one_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SECTIONS, "run", MoreOptions)
-    all_options.cache_clear()
-    try:
-        assert declared_flags()["tunes"].key == "run.whistles"
-        assert declared_flags()["tunes"].help == "tunes to whistle"
-        assert "    tunes: int | None\n" in keyword_module()
-        row = "| `run.whistles` | `--tunes` | a whole number or none | `none` | tunes to whistle; or none. |"
-        assert row in options_page()
-        assert to_settings(from_settings({"run.whistles": 3}))["run.whistles"] == 3
-    finally:
-        all_options.cache_clear()
+def test_a_new_option_is_everywhere_by_one_edit(tmp_path: Path) -> None:
+    unneeded = shutil.ignore_patterns("__pycache__", "vendor")
+    shutil.copytree(ROOT / "src/fedwcm", tmp_path / "fedwcm", ignore=unneeded)
+    schema = tmp_path / "fedwcm/config/schema.py"
+    text = schema.read_text()
+    meaning = "        rounds: communication rounds.\n"
+    field = "    rounds: Flagged[int] = 100\n"
+    assert text.count(meaning) == text.count(field) == 1
+    text = text.replace(meaning, f"{meaning}        whistles: tunes to whistle; or none.\n")
+    schema.write_text(text.replace(field, f"{field}    whistles: Flagged[int | None] = None\n"))
+    command = [sys.executable, "-c", EVERYWHERE, str(tmp_path / "c.toml")]
+    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(command, env={**os.environ, **path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 FUNCTIONS: dict[str, Callable[..., object]] = {

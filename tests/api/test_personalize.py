@@ -67,7 +67,7 @@ def test_a_method_of_one_s_own_is_not_needed(tmp_path: Path) -> None:
 
 def test_only_the_head_moves_if_it_alone_is_fine_tuned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved = []
-    tune = personalization.fine_tune  # type: ignore[attr-defined]
+    tune = personalization.fine_tune
 
     def watched(trainer, client, shard, sent: Broadcast):  # type: ignore[no-untyped-def]
         x, buffers = tune(trainer, client, shard, sent)

@@ -21,10 +21,10 @@ from rich.console import Console
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.dashboard.follow import SILENCE, Snapshot, Watch, WatchedRun
-from fedwcm.dashboard.formatting import bar, sparkline
 from fedwcm.dashboard.frame import frame, status
 from fedwcm.experiment.folder import MetricsFollower, RunFolder
 from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
+from fedwcm.utils.text import bar, sparkline
 from tests.records import round_record
 from tests.records import summary as a_summary
 

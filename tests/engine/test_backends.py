@@ -131,10 +131,10 @@ def test_client_state_survives_from_round_to_round(backend: str) -> None:
     try:
         state = playing.start(*training.forward.network.initial())
         for round_ in range(6):
-            ids = playing.participation.sampled(5, training.seed, round_)
+            ids = playing.participation.sample(5, training.seed, round_)
             visits[ids] += 1
             state, _ = playing.step(state)
-            np.testing.assert_array_equal(playing.store.visited(), np.flatnonzero(visits))
+            np.testing.assert_array_equal(playing.store.visited_clients(), np.flatnonzero(visits))
     finally:
         playing.backend.close()
     kept = playing.store.read(np.arange(5), torch.device("cpu"))
@@ -148,7 +148,7 @@ def test_a_method_without_client_state_stores_nothing() -> None:
     data = clusters()
     playing = make_rounds(make_trainer(FedAvg(), data.federation, linear()), data.federation)
     run_rounds(playing, 2)
-    assert not len(playing.store.visited())
+    assert not len(playing.store.visited_clients())
     assert playing.store.read(np.arange(5), torch.device("cpu")) == {}
 
 

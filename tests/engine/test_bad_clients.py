@@ -307,7 +307,7 @@ class Favouring(FedAvg):
 
 def test_weights_of_a_method_beyond_the_largest_share_are_refused_by_name() -> None:
     with pytest.raises(
-        ValueError, match=r"Favouring.weights gives .* 1.00 of .* return cohort.limited\(weights\)"
+        ValueError, match=r"Favouring.weights gives .* 1.00 of .* return cohort.limit_shares\(weights\)"
     ):
         run_rounds(engine(Favouring(), COHORTS, aggregation=Aggregation(max_share=0.2)), 1)
 

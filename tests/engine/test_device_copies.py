@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from fedwcm.core.batch import InMemoryFederation
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method, TwoPhase
 from fedwcm.engine.client import Broadcast, ClientTrainer
 from fedwcm.engine.evaluate import evaluate
-from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import Aggregation, ServerOptions
 from fedwcm.losses import LOSSES
@@ -91,7 +91,7 @@ def copies(method: Method, loss: Loss | None, stacked: bool, **length: Any) -> i
     message = method.broadcast(method.init(x, training.population))
     ids = np.array(BY_STEPS if stacked else BY_STEPS[:1])
     shards = [FEDERATION.shard(int(client)) for client in ids]
-    state = training.initial_state(training.clients(ids, shards), x)
+    state = training.initial_state(training.clients(ids, shards), x, buffers)
     device = StandIn()
     with device:
         training.train(ids, shards, state, Broadcast(2, x, buffers, message, 0.1))

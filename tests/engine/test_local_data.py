@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from fedwcm.core.batch import Batch, Outputs, Shard
 from fedwcm.core.types import Context, State
-from fedwcm.engine import local_data
+from fedwcm.engine import oracle
 from fedwcm.engine.batches import whole
 from fedwcm.losses.cross_entropy import CrossEntropy
 
@@ -28,7 +28,7 @@ def full_gradient(module: nn.Module, data: Clusters, client: int) -> torch.Tenso
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("build", [linear, mlp])
 def test_the_gradient_is_that_of_the_mean_loss_over_all_local_samples(build: type, stacked: bool) -> None:
-    assert max(map(len, LARGE.parts)) > 2 * local_data.CHUNK
+    assert max(map(len, LARGE.parts)) > 2 * oracle.CHUNK
     gradients = Bench(FullGradient(), LARGE, build(), stacked=stacked).run("probe", BY_SIZE).upload["full"]
     for row, client in zip(gradients, BY_SIZE, strict=True):
         expected = full_gradient(build(), LARGE, client)
@@ -57,7 +57,7 @@ def test_a_client_that_has_run_out_of_samples_adds_nothing_while_others_go_on() 
 def test_the_size_of_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for chunk in (7, 1000):
-        monkeypatch.setattr(local_data, "CHUNK", chunk)
+        monkeypatch.setattr(oracle, "CHUNK", chunk)
         bench = Bench(FullGradient(), LARGE, mlp(), stacked=True)
         results.append(bench.run("probe", BY_SIZE).upload["full"].numpy())
     np.testing.assert_allclose(results[0], results[1], rtol=1e-11, atol=1e-14)

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedwcm.config.settings import from_settings
+from fedwcm.core.batch import InMemoryFederation
 from fedwcm.core.method import Method
-from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.options import OptimizerOptions
 from fedwcm.engine.step import SGD, MomentumSGD
 from fedwcm.experiment.build import build

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fedwcm.config.settings import from_settings
-from fedwcm.core.batch import Outputs
+from fedwcm.core.batch import InMemoryFederation, Outputs
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.fast.linear_stack import LinearStack
-from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.engine.forward import Forward, SequentialForward, VmapForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Precision

@@ -13,7 +13,7 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort
 from fedwcm.engine.options import Participation
 from fedwcm.engine.rounds import ServerState
-from fedwcm.engine.server import RoundResult
+from fedwcm.engine.server import RoundResult, _entropy
 from fedwcm.engine.uploads import UploadRows
 from fedwcm.methods import METHODS
 
@@ -54,7 +54,7 @@ def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
     share: float, clients: int, size: int
 ) -> None:
     for round_ in range(20):
-        ids = Participation(fraction=share).sampled(clients, 3, round_)
+        ids = Participation(fraction=share).sample(clients, 3, round_)
         assert len(ids) == size
         assert (np.diff(ids) > 0).all()
         assert ids[0] >= 0
@@ -62,16 +62,16 @@ def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
 
 
 def test_every_client_is_drawn_equally_often() -> None:
-    drawn = np.concatenate([Participation(fraction=0.2).sampled(20, 1, r) for r in range(2000)])
+    drawn = np.concatenate([Participation(fraction=0.2).sample(20, 1, r) for r in range(2000)])
     share = np.bincount(drawn, minlength=20) / 2000
     assert np.abs(share - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 2000)
 
 
 def test_bernoulli_cohorts_vary_around_their_share_and_are_never_empty() -> None:
-    sizes = [len(Participation(fraction=0.2, sampling="bernoulli").sampled(50, 1, r)) for r in range(1000)]
+    sizes = [len(Participation(fraction=0.2, sampling="bernoulli").sample(50, 1, r)) for r in range(1000)]
     assert abs(np.mean(sizes) - 10) < 5 * np.sqrt(50 * 0.2 * 0.8 / 1000)
     assert np.var(sizes) == pytest.approx(50 * 0.2 * 0.8, rel=0.25)
-    rare = [Participation(fraction=0.05, sampling="bernoulli").sampled(4, 1, r) for r in range(300)]
+    rare = [Participation(fraction=0.05, sampling="bernoulli").sample(4, 1, r) for r in range(300)]
     assert min(map(len, rare)) == 1
     assert all((np.diff(ids) > 0).all() for ids in rare)
 
@@ -85,18 +85,18 @@ def test_balanced_cohorts_even_out_their_classes_and_leave_nobody_out() -> None:
         return float(((shares - 1 / 8) ** 2).sum())
 
     even, plain = Participation(fraction=0.2, sampling="balanced"), Participation(fraction=0.2)
-    cohorts = [even.sampled(60, 1, r, lambda: counts) for r in range(600)]
+    cohorts = [even.sample(60, 1, r, lambda: counts) for r in range(600)]
     assert all(len(ids) == 12 and (np.diff(ids) > 0).all() for ids in cohorts)
-    drawn = [unevenness(plain.sampled(60, 1, r)) for r in range(200)]
+    drawn = [unevenness(plain.sample(60, 1, r)) for r in range(200)]
     assert np.mean([unevenness(ids) for ids in cohorts]) < 0.5 * np.mean(drawn)
     assert len(np.unique(np.concatenate(cohorts))) == 60
-    everybody = replace(even, fraction=1.0).sampled(60, 1, 0, lambda: counts)
+    everybody = replace(even, fraction=1.0).sample(60, 1, 0, lambda: counts)
     assert (everybody == np.arange(60)).all()
 
 
 def test_balanced_cohorts_need_counts_that_the_server_sees() -> None:
     with pytest.raises(ValueError, match="'balanced' needs the class counts of every client"):
-        Participation(sampling="balanced").sampled(10, 1, 0)
+        Participation(sampling="balanced").sample(10, 1, 0)
     settings = {"participation.sampling": "balanced", "privacy.mode": "he"}
     with pytest.raises(ValueError, match=r"participation.sampling = 'balanced' .* shows the server no client's"):
         fedwcm.run("fedavg", dataset="digits", clients=5, rounds=1, settings=settings)
@@ -106,7 +106,7 @@ def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:
     dropping = Participation(fraction=0.5, dropout=0.3)
     answered, asked = 0, 0
     for r in range(400):
-        sampled = dropping.sampled(40, 1, r)
+        sampled = dropping.sample(40, 1, r)
         ids = dropping.answering(sampled, 1, r)
         assert np.isin(ids, sampled).all()
         assert (np.diff(ids) > 0).all()
@@ -117,7 +117,7 @@ def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:
 
 def test_dropout_leaves_the_draw_of_the_cohort_alone_and_differs_by_round() -> None:
     plain, dropping = Participation(fraction=0.5), Participation(fraction=0.5, dropout=0.5)
-    assert all((plain.sampled(30, 1, r) == dropping.sampled(30, 1, r)).all() for r in range(10))
+    assert all((plain.sample(30, 1, r) == dropping.sample(30, 1, r)).all() for r in range(10))
     everybody = np.arange(30)
     masks = {tuple(dropping.answering(everybody, 1, r)) for r in range(10)}
     assert len(masks) == 10
@@ -238,3 +238,9 @@ def test_purposes_are_numbered_once_and_for_all() -> None:
     names = "MODEL LONG_TAIL PARTITION VALIDATION COHORT ANSWERS BATCHES AUGMENT LOSS SERVER DROPOUT_LAYERS"
     assert [purpose.name for purpose in sorted(Purpose)][:11] == names.split()
     assert [int(purpose) for purpose in sorted(Purpose)] == list(range(len(Purpose)))
+
+
+def test_the_entropy_of_even_weights_is_the_logarithm_of_their_number() -> None:
+    assert _entropy(np.full(4, 0.25)) == pytest.approx(np.log(4))
+    assert _entropy(np.array([0.0, 1.0])) == 0.0
+    assert _entropy(np.array([1.0, 3.0])) == pytest.approx(0.75 * np.log(4 / 3) + 0.25 * np.log(4))

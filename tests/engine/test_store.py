@@ -16,7 +16,7 @@ def test_rows_are_kept_apart_and_start_at_zero() -> None:
     store.write(np.array([2, 0]), {"c": torch.tensor([[1.0, 2, 3], [4, 5, 6]])})
     rows = store.read(np.array([0, 1, 2, 3]), torch.device("cpu"))["c"]
     assert rows.tolist() == [[4, 5, 6], [0, 0, 0], [1, 2, 3], [0, 0, 0]]
-    assert store.visited().tolist() == [0, 2]
+    assert store.visited_clients().tolist() == [0, 2]
     assert store.has(np.array([0, 1, 2])).tolist() == [True, False, True]
 
 
@@ -31,7 +31,7 @@ def test_without_state_there_is_nothing_to_keep() -> None:
     store = ClientStore(10**6, {})
     assert not store.keeps_anything
     store.write(np.array([5]), {})
-    assert store.visited().tolist() == []
+    assert store.visited_clients().tolist() == []
 
 
 def test_a_large_store_takes_memory_only_for_those_that_took_part() -> None:
@@ -91,9 +91,9 @@ def test_a_round_takes_effect_when_it_is_committed_and_for_those_that_answered()
     store = ClientStore(4, {"c": torch.zeros(1, 2)})
     staged(store, [0, 1], 1.0)
     assert kept(store) == [0, 0, 0, 0]
-    assert store.visited().tolist() == []
+    assert store.visited_clients().tolist() == []
     store.commit(1, np.array([0]))
-    assert (kept(store), store.visited().tolist(), store.round) == ([1, 0, 0, 0], [0], 1)
+    assert (kept(store), store.visited_clients().tolist(), store.round) == ([1, 0, 0, 0], [0], 1)
     staged(store, [0, 2], 2.0)
     staged(store, [2, 3], 3.0)  # the round begins again, with others
     store.commit(2, np.array([2, 3]))
@@ -109,7 +109,7 @@ def test_the_last_round_can_be_taken_back() -> None:
     store.rollback(2)
     assert (kept(store), store.round) == ([1, 2, 2, 0], 2)
     store.rollback(1)
-    assert (kept(store), store.visited().tolist(), store.round) == ([1, 1, 0, 0], [0, 1], 1)
+    assert (kept(store), store.visited_clients().tolist(), store.round) == ([1, 1, 0, 0], [0, 1], 1)
     staged(store, [1, 3], 4.0)
     store.commit(2, np.array([1, 3]))
     assert kept(store) == [1, 4, 0, 4]
@@ -133,3 +133,31 @@ def test_rows_are_used_again_and_never_by_two() -> None:
             assert kept(store) == expected.tolist()
             store.round = round_
     assert store._used <= 2 * 4 + 1
+
+
+def test_a_store_accepts_the_state_of_its_clients_and_nothing_else() -> None:
+    store = ClientStore(4, {"c": torch.zeros(1, 3)})
+    both, rows = np.array([0, 3]), torch.zeros(2, 3)
+    assert store.accepts(both, {"c": rows})
+    for ids in (np.array([-1, 0]), np.array([0, 4]), np.array([[0, 3]]), np.array([0.0, 3.0])):
+        assert not store.knows(ids)
+        assert not store.accepts(ids, {"c": rows})
+    assert not store.accepts(both, {"d": rows})
+    assert not store.accepts(both, {"c": rows, "d": rows})
+    assert not store.accepts(both, {"c": torch.zeros(2, 4)})
+    assert not store.accepts(both, {"c": torch.zeros(1, 3)})
+
+
+def test_a_round_that_was_taken_back_leaves_nothing_to_take_back() -> None:
+    store = ClientStore(3, {"c": torch.zeros(1, 1)})
+    ids = np.array([1, 2])
+    for round_ in (1, 2):
+        store.reserve(ids)
+        store.stage(ids, {"c": torch.full((2, 1), float(round_))})
+        store.commit(round_, ids)
+    store.rollback(1)
+    store.rollback(1)
+    assert store.round == 1
+    assert store.read(ids, torch.device("cpu"))["c"].tolist() == [[1.0], [1.0]]
+    store.rollback(0)
+    assert store.read(ids, torch.device("cpu"))["c"].tolist() == [[1.0], [1.0]], "only the last one can be"

@@ -2,10 +2,15 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import fedwcm
+from fedwcm.engine.backends.plan import threads
+from fedwcm.engine.evaluate import CHUNK, LARGE, evaluate
+from fedwcm.engine.network import Network
 
 
 def dropout_model(input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -32,3 +37,19 @@ def test_threads_do_not_share_random_numbers(model: object) -> None:
     alone = [losses(seed) for seed in range(8)]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(losses, range(8))) == alone
+
+
+def test_chunks_evaluated_at_the_same_time_stay_in_order() -> None:
+    torch.manual_seed(0)
+    network = Network(nn.Sequential(nn.Flatten(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)))
+    assert network.size >= LARGE
+    inputs, labels = torch.randn(4 * CHUNK + 7, 16, 16), torch.randint(10, (4 * CHUNK + 7,))
+    found = []
+    for count in (1, 3):
+        with threads(count):
+            found.append(evaluate(network, *network.initial(), inputs, labels, 10))
+            assert torch.get_num_threads() == count
+    one, several = found
+    assert np.array_equal(one.predicted, several.predicted)
+    assert np.allclose(one.losses, several.losses, atol=1e-6)
+    assert np.isclose(one.loss, several.loss)

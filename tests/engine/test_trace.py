@@ -20,7 +20,9 @@ from fedwcm.methods.sam import SharpnessAware
 from ..factories import Scripted, clusters, make_rounds, make_trainer, mlp, run_rounds
 from ..specimens import the_long_way
 
-AFFINE = sorted(set(METHODS) - {"mime", "fedsmoo", "fedwmsam", "fedetf", "ditto", "fedrep", "imbsam", "clip2fl"})
+AFFINE = sorted(
+    set(METHODS) - {"mime", "fedsmoo", "fedwmsam", "fedetf", "ditto", "pfedme", "fedrep", "imbsam", "clip2fl"}
+)
 """CLIP2FL is left out because it needs a teacher's file; it is CReFF otherwise."""
 
 

@@ -199,7 +199,7 @@ def test_client_state_is_saved_for_those_that_took_part(tmp_path: Path) -> None:
     saved, complaints = checkpoint.load(tmp_path, other, state, restored)
     assert saved is not None
     assert (restored.records, saved.seconds, complaints) == ([round_record(4, few=0.5, alpha=0.1)], 1.5, [])
-    assert other.visited().tolist() == [1, 3]
+    assert other.visited_clients().tolist() == [1, 3]
     rows = other.read(np.array([3, 1]), torch.device("cpu"))
     assert rows["c"].tolist() == [[4, 5, 6], [1, 2, 3]]
     assert rows["n"].tolist() == [8, 7]

@@ -1,6 +1,7 @@
 """A run's folder says what made it, and a run does not go on with code that was edited."""
 
 import importlib
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +89,10 @@ def test_a_run_names_what_made_it_and_each_process_that_went_on(tmp_path: Path) 
     assert "made with" in page
     assert f"data {first.data}" in page
     assert len(first.data or "") == 16
-    held.write_environments([replace(first, versions={**first.versions, "torch": "1.0"})])
-    with pytest.warns(UserWarning, match=r"goes on with torch .*, not 1\.0"):
+    held.write_environments([replace(first, versions={**first.versions, "torch": "1.0"}, threads=99)])
+    with pytest.warns(UserWarning, match="goes on with") as warned:
         fedwcm.run("fedavg", **{**DIGITS, "rounds": 3}, out=tmp_path / "run", resume=True)
     assert len(held.environments()) == 2
+    texts = [str(each.message) for each in warned]
+    assert any(re.search(r"goes on with torch .*, not 1\.0", text) for text in texts)
+    assert any(re.search(r"goes on with threads of torch: \d+, not 99", text) for text in texts)

@@ -14,8 +14,13 @@ from fedwcm.core.types import Floats
 from fedwcm.engine import evaluate as evaluation
 from fedwcm.engine.network import Network
 from fedwcm.experiment.records import RoundRecord
-from fedwcm.metrics.concentration import PER_CLASS, ActivationRecorder, layer_concentration, mean_concentration
-from fedwcm.metrics.diagnostics import diagnosing
+from fedwcm.metrics.diagnostics import (
+    PER_CLASS,
+    ActivationRecorder,
+    diagnosing,
+    layer_concentration,
+    mean_concentration,
+)
 from fedwcm.models import build_model
 from tests.records import timeless
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import fedwcm
-from fedwcm.engine.federation import InMemoryFederation
+from fedwcm.core.batch import InMemoryFederation
 from fedwcm.engine.network import Network
 from fedwcm.metrics.diagnostics import train_set_metrics
 

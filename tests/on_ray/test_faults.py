@@ -84,7 +84,7 @@ def test_a_block_that_kills_every_worker_ends_the_run(cluster: Any, tmp_path: Pa
 def test_uploads_that_are_lost_before_they_are_summed_are_made_again(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedwcm.engine.backends.on_ray.phase import Phase
+    from fedwcm.engine.backends.on_ray.backend import Phase
 
     tree, killed = Phase._tree, list[Any]()
 

@@ -43,7 +43,7 @@ def test_workers_make_the_model_of_one_process_and_keep_the_state_of_clients(clu
     rounds = ray_rounds(method)
     with Cluster(None) as users:  # as a comparison is: its runs share their workers
         assert_same_up_to_rounding(run_rounds(rounds, ROUNDS), sequential(method))
-        assert len(rounds.store.visited()) == len(rounds.federation.samples)
+        assert len(rounds.store.visited_clients()) == len(rounds.federation.samples)
         workers = set(users._spares[0.0])
         assert len(workers) == 2
         other = METHODS["fedcm"]()
@@ -129,7 +129,7 @@ def test_workers_are_sent_the_data_unless_they_have_them(
 
 @pytest.mark.slow
 def test_a_round_is_put_into_the_object_store_once(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedwcm.engine.backends.on_ray import phase
+    from fedwcm.engine.backends.on_ray import backend
 
     broadcasts = list[object]()
 
@@ -138,6 +138,6 @@ def test_a_round_is_put_into_the_object_store_once(cluster: Any, monkeypatch: py
             broadcasts.append(value)
         return pack(value)
 
-    monkeypatch.setattr(phase, "pack", counted)
+    monkeypatch.setattr(backend, "pack", counted)
     run_rounds(ray_rounds(METHODS["fedavg"]()), ROUNDS)
     assert len(broadcasts) == ROUNDS

@@ -10,7 +10,7 @@ ROW = BenchmarkRow(10, 100, 136, 88_500, 0.0012, 9_000_000, 13_500_000, 0.5)
 
 
 def test_a_scaled_row_grows_in_proportion_to_the_clients() -> None:
-    more = ROW.scaled(10_000)
+    more = ROW.scale_to(10_000)
     assert (more.clients, more.bytes_up, more.bytes_down, more.seconds) == (
         10_000,
         900_000_000,

@@ -97,7 +97,7 @@ def test_a_damaged_checkpoint_is_noticed_and_never_half_used(count: int, tmp_pat
         assert saved is None
         assert len(complaints) == 1
         assert complaints[0].startswith("checkpoint round-000004.safetensors is damaged (")
-    assert store.visited().tolist() == [1, 3]
+    assert store.visited_clients().tolist() == [1, 3]
 
 
 @pytest.mark.parametrize(

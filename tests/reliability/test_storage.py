@@ -105,7 +105,7 @@ def test_a_full_disk_for_client_state_is_an_error_and_not_a_crash(monkeypatch: p
     store.write(np.arange(10), {"c": torch.ones(10, 100)})
     with pytest.raises(OSError, match=r"no room for the clients' state.*TMPDIR"):
         store.reserve(np.arange(50))
-    assert store.visited().tolist() == list(range(10))
+    assert store.visited_clients().tolist() == list(range(10))
 
 
 @needs_fork

@@ -146,3 +146,16 @@ def test_a_method_of_one_seed_does_not_take_the_verdict_from_the_others() -> Non
     assert (
         (pair.method, pair.other, pair.test) == (alone.method, alone.other, alone.test) == ("a", "b", alone.test)
     )
+
+
+def test_a_method_of_five_seeds_ranks_before_one_of_fewer_and_is_judged_at_the_corrected_level() -> None:
+    few, five = {0: 0.9, 1: 0.9, 2: 0.9, 3: 0.9}, dict.fromkeys(range(5), 0.5)
+    assert [(pair.method, pair.other) for pair in differences({"few": few, "five": five})] == [("five", "few")]
+    assert differences({"few": few, "less": dict.fromkeys(range(4), 0.5)})[0].method == "few"
+    rng = np.random.default_rng(1)
+    sides = {
+        name: dict(enumerate(rng.normal(0.8 + lead, 0.02, 8))) for name, lead in (("a", 0.012), ("b", 0), ("c", 0))
+    }
+    for pair in differences(sides):
+        assert pair.verdict == "undecided"
+        assert pair.seeds_needed == next((n for n in range(9, 1001) if _decides(pair, n)), None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedwcm
-from fedwcm.api.prediction import Predictions
+from fedwcm.api.evaluation import Predictions
 from fedwcm.data import load_dataset
 from fedwcm.utils.json_record import JsonRecord
 from fedwcm.utils.text import csv_cells, escape_controls

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 
 from fedwcm.config.schema import Config
+from fedwcm.core.batch import Sampler
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.sampler import Sampler
 from fedwcm.data import Dataset
 from fedwcm.data.partition import Partition
 

@@ -24,10 +24,10 @@ from fedwcm.config.recipes import AUTO, expand_sets
 from fedwcm.config.resolve import import_path, object_name
 from fedwcm.config.schema import COMPONENTS, Component, Config
 from fedwcm.config.settings import CLIENT_IDS, OBJECT, Settings, from_settings, name_in, overlay, spoken
+from fedwcm.core.batch import Sampler
 from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.sampler import Sampler
 from fedwcm.data.partition import PARTITIONS
 from fedwcm.experiment.components import options_of
 from fedwcm.experiment.folder import RunFolder

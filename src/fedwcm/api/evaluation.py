@@ -1,5 +1,6 @@
-"""`fedwcm.evaluate`: test a trained model, on its run's own test rows or on other data."""
+"""`fedwcm.evaluate` and `fedwcm.predict`: a trained model on its run's own test rows, or on other data."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
-from fedwcm.api.mix import Mix
+from fedwcm.api.arguments import Array, ClientsLike, DataLike, ModelLike
+from fedwcm.api.mix import CLIENT, Mix
 from fedwcm.api.own_rows import own_rows, refuse_reading
 from fedwcm.api.trained import Trained, load_trained
 from fedwcm.core.checks import require
@@ -25,6 +27,7 @@ from fedwcm.metrics.classification import class_precision, precision_at_recall, 
 from fedwcm.metrics.clients import OnOwnSamples, name_accuracies, spread_over_clients
 from fedwcm.models.predictor import Predictor
 from fedwcm.utils.json_record import JsonRecord, optional
+from fedwcm.utils.text import csv_cells
 
 RECALL = 0.9
 """The recall at which the precision of each class is given."""
@@ -231,3 +234,108 @@ def _of_clients(rows: InferenceRows, tested: Evaluation, folder: RunFolder) -> d
 
 def _or_none(values: Floats) -> tuple[float | None, ...]:
     return tuple(None if np.isnan(value) else float(value) for value in values)
+
+
+OTHER_FORMATS = (".parquet", ".json", ".jsonl", ".xlsx", ".npz", ".npy", ".feather", ".pkl", ".pickle", ".tsv")
+"""Endings of files that predictions are not written to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model makes of samples, one row per sample, in the order of their source.
+
+    Args:
+        classes: the names of the classes, in the order of the columns of `probabilities`.
+        probabilities: of each class, `(samples, classes)`.
+        ids: what the source calls each sample: its id, the path of an image, or its number from 1.
+        id_name: the heading of the ids.
+    """
+
+    classes: tuple[str, ...]
+    probabilities: NDArray[np.float32]
+    ids: tuple[str, ...]
+    id_name: str = "sample"
+
+    def __repr__(self) -> str:
+        return f"Predictions of {len(self.ids):,} samples: labels, probabilities, ids, write(path)"
+
+    @property
+    def labels(self) -> list[str]:
+        """The name of the most probable class of each sample."""
+        return [self.classes[i] for i in self.probabilities.argmax(axis=1)]
+
+    def write(self, path: str | Path) -> None:
+        """Write a CSV file: the sample, the predicted class and the probability of each class."""
+        require_csv(path)
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(csv_cells([self.id_name, "predicted", *(f"p({name})" for name in self.classes)]))
+            for name, label, row in zip(self.ids, self.labels, self.probabilities, strict=True):
+                writer.writerow(csv_cells([name, label, *(f"{p:.6g}" for p in row)]))
+
+
+def predict(
+    folder: str | Path,
+    data: DataLike | Array,
+    *,
+    out: str | Path | None = None,
+    model: ModelLike | None = None,
+    trust: bool = False,
+    mix: Mix | None = None,
+    data_dir: str | Path | None = None,
+    label: str | None = None,
+    client: str | None = None,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    encoding: str | None = None,
+    delimiter: str | None = None,
+) -> Predictions:
+    """Predict the class of every sample. Labels are not needed, and not looked at where there are any.
+
+    Args:
+        folder: the run's folder.
+        data: any source that `fedwcm.run` takes, with or without labels, or an array of inputs alone. Columns are
+            matched by name; those that the training data had beside its inputs, such as the label, may be absent.
+        out: CSV file to write the predictions to.
+        model: what takes the trained weights, as in `fedwcm.load_model`.
+        trust: import the factory that the folder names as `package.module:factory`.
+        mix: the class distribution that the model is used for, as in `fedwcm.load_model`; or `client`: for each
+            row that of its own client's training samples.
+        data_dir: folder in which named data sets are looked for first.
+        label: label column, if its name differs from that in the training data.
+        client: client column, if its name differs from that in the training data.
+        id: column of a table that names its rows: it becomes the first column of the predictions.
+        drop: columns to leave out, by name or pattern.
+        encoding: encoding of a text file.
+        delimiter: what separates the columns of a text file, or `tab`; by default recognised.
+    """
+    if out is not None:
+        require_csv(out)
+    trained = load_trained(Path(folder), model, trust, mix)
+    holder = (client or RunFolder(Path(folder)).config().data.client) if mix == CLIENT else None
+    others = tuple(name for name in (label, client) if name not in (None, holder))
+    rows = load_rows(
+        data,
+        trained.schema,
+        labelled=False,
+        part="all",
+        data_dir=data_dir,
+        client=holder,
+        id=id,
+        drop=(*drop, *others),
+        encoding=encoding,
+        delimiter=delimiter,
+    )
+    probabilities = trained.logits(rows).softmax(dim=-1).numpy()
+    ids = rows.ids or tuple(str(number) for number in range(1, len(rows.x) + 1))
+    predictions = Predictions(trained.schema.classes, probabilities, ids, id or "sample")
+    if out is not None:
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        predictions.write(out)
+    return predictions
+
+
+def require_csv(path: str | Path) -> None:
+    """Raise for a file whose ending promises another format."""
+    other = Path(path).suffix.lower() in OTHER_FORMATS
+    require(not other, "out", str(path), "a file that ends in .csv: other formats are not written")

@@ -1,7 +1,7 @@
 """`fedwcm.personalize`: how well a trained model does at each client after the client has fine-tuned it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +13,11 @@ from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
 from fedwcm.api.trained import folder_model, load_trained
 from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import CLIENT_IDS, FineTuning
-from fedwcm.core.types import Floats, Vec
-from fedwcm.engine.client import Broadcast
+from fedwcm.core.batch import Shard
+from fedwcm.core.method import Method
+from fedwcm.core.types import Context, Floats, GradientOracle, Layout, State, Vec
+from fedwcm.engine.client import Broadcast, ClientTrainer
 from fedwcm.engine.evaluate import evaluate
-from fedwcm.engine.fine_tuning import fine_tune, fine_tuner
 from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import PersonalizationRecord
@@ -138,3 +139,50 @@ def _accuracy(experiment: Experiment, model: tuple[Vec, Vec], rows: torch.Tensor
     tested = evaluate(experiment.network, *model, inputs, labels, len(experiment.train_counts))
     accuracy: Floats = tested.correct.mean()
     return accuracy
+
+
+Layers = Literal["all", "head"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeadOnly(Method):
+    """Plain local training of the parameters that the mask is 1 for."""
+
+    mask: Vec
+
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        return grad(w).mul(self.mask), c
+
+
+def fine_tuner(trainer: ClientTrainer, epochs: int, layers: Layers) -> ClientTrainer:
+    """Return the trainer of a run, for plain local training of this many epochs instead of the run's method.
+
+    What the method adds to a local step (momentum, control variates, proximal terms) holds clients together while
+    they train a common model, and has no place here; the loss, the sampler and the batches are those of the run.
+    """
+    network = trainer.forward.network
+    population = replace(trainer.population, epochs=epochs, steps=None)
+    if layers == "all":
+        return replace(trainer, method=Method(), population=population)
+    method = HeadOnly(mask=head_mask(network.layout).to(network.device))
+    steady = replace(trainer.optimizer, weight_decay=0.0)  # decay would move the body
+    return replace(trainer, method=method, population=population, optimizer=steady)
+
+
+def head_mask(layout: Layout) -> Vec:
+    """1 for the parameters of the head, 0 for all others."""
+    if not layout.head_slices:
+        raise ValueError("layers = 'head' is not allowed for this model: it has no final linear layer")
+    mask = torch.zeros(layout.size)
+    for part in layout.head_slices:
+        mask[part.start : part.stop] = 1.0
+    return mask
+
+
+def fine_tune(trainer: ClientTrainer, client: int, shard: Shard, sent: Broadcast) -> tuple[Vec, Vec]:
+    """Return the parameters and buffers of a client after its local training; for the head alone, buffers stay."""
+    ids = np.array([client])
+    state = trainer.initial_state(trainer.clients(ids, [shard]), sent.x, sent.buffers)
+    upload = trainer.train(ids, [shard], state, sent).upload
+    tracks = "buffers" in upload and not isinstance(trainer.method, HeadOnly)
+    return sent.x + upload["delta"][0], upload["buffers"][0] if tracks else sent.buffers

@@ -20,8 +20,8 @@ from fedwcm.cli.common import (
     print_personalized,
 )
 from fedwcm.config.flags import FLAGS, column_names
-from fedwcm.dashboard.formatting import bar
 from fedwcm.utils.json_record import finite
+from fedwcm.utils.text import bar
 
 if TYPE_CHECKING:
     from fedwcm.api.evaluation import EvaluationRecord

@@ -12,7 +12,7 @@ from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_sett
 from fedwcm.config.flags import PARTITION_FLAGS
 from fedwcm.config.settings import split_list
 from fedwcm.core.checks import require
-from fedwcm.dashboard.formatting import bar
+from fedwcm.utils.text import bar
 
 if TYPE_CHECKING:
     from fedwcm import PartitionedData

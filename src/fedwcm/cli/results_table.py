@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedwcm.dashboard.formatting import bar
 from fedwcm.reports.comparison_figures import class_bars
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import FEW_SEEDS
 from fedwcm.reports.table import Row, columns_of, marks_meaning
 from fedwcm.reports.table_files import cell_text, diverged_mark, swept_columns
+from fedwcm.utils.text import bar
 
 if TYPE_CHECKING:
     from fedwcm.api.comparison_result import Comparison

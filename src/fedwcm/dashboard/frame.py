@@ -15,10 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedwcm.dashboard.follow import RunState, Snapshot, Watch, WatchedRun
-from fedwcm.dashboard.formatting import bar, short_number, sparkline
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.influence import client_accuracies, left_out_counts
-from fedwcm.utils.text import duration
+from fedwcm.utils.text import bar, duration, short_number, sparkline
 
 PANELS = 4
 """Runs up to which each gets a panel, if the terminal is wide enough."""

@@ -1,4 +1,4 @@
-"""From what a reader returns to a checked `Dataset`, or to rows for a trained model."""
+"""From what a reader returns to a checked `Dataset`, with warnings of leaks, or to rows for a trained model."""
 
 import warnings
 from dataclasses import replace
@@ -11,7 +11,6 @@ from fedwcm.data.dataset import Dataset, check_finite, quote_names
 from fedwcm.data.features import LARGEST_EXACT, as_features, as_whole_numbers, match_schema, warn_of_coarse
 from fedwcm.data.fingerprint import array_digest, sample_rows
 from fedwcm.data.large_arrays import join_arrays
-from fedwcm.data.leaks import refuse_divided_groups, warn_of_leaks
 from fedwcm.data.named import DATASETS
 from fedwcm.data.raw import InferenceRows, RawSplits, Samples
 from fedwcm.data.read_options import ReadOptions
@@ -218,3 +217,67 @@ def encode_clients(
         text = f"{name}: no training sample, only test samples, of client {quote_names(lost)}; dropped as client"
         warnings.warn(text, stacklevel=4)
     return names, ids
+
+
+FEW_ROWS = 20
+"""Below this many training rows, a column may agree with the label by chance."""
+
+COMPARED_BYTES = 2**28
+"""Bytes of inputs up to which training and test rows are compared."""
+
+CHUNK = 1000
+
+
+def warn_of_leaks(data: Dataset) -> None:
+    """Warn of a column that tells the class of every row, and of test rows that are training rows as well."""
+    if data.x_train.ndim == 2 and len(data.x_train) >= FEW_ROWS:
+        _warn_of_label(data)
+    if data.x_train.nbytes + data.x_test.nbytes <= COMPARED_BYTES:
+        trained = {row.tobytes() for row in data.x_train}
+        shared = sum(row.tobytes() in trained for row in data.x_test)
+        if shared:
+            text = f"{data.name}: {shared} of {len(data.x_test)} test rows equal a training row"
+            cure = "if they are copies, the result is too good: remove them, or keep them together with --group"
+            warnings.warn(f"{text}: {cure}", stacklevel=4)
+
+
+def _warn_of_label(data: Dataset) -> None:
+    """Warn if a column has one value for each class, another for every other."""
+    present, first, counts = np.unique(data.y_train, return_index=True, return_counts=True)
+    if len(present) < 2 or counts.min() < 2:
+        return
+    values = np.zeros((data.num_classes, data.x_train.shape[1]), dtype=data.x_train.dtype)
+    values[present] = data.x_train[first]
+    constant = np.ones(data.x_train.shape[1], dtype=bool)
+    for start in range(0, len(data.x_train), CHUNK):
+        rows = slice(start, start + CHUNK)
+        constant &= (data.x_train[rows] == values[data.y_train[rows]]).all(axis=0)
+        if not constant.any():
+            return
+    columns = data.encoding.columns
+    widths = [len(column.feature_names) for column in columns] or [1] * data.x_train.shape[1]
+    names = [column.name for column in columns] or range(data.x_train.shape[1])
+    for name, start, width in zip(names, np.cumsum([0, *widths]), widths, strict=False):
+        block = slice(start, start + width)
+        if constant[block].all() and len(np.unique(values[present][:, block], axis=0)) == len(present):
+            text = f"{data.name}: column {name!r} tells the class of every training row, one to one"
+            warnings.warn(f"{text}: if it is another form of the label, leave it out (--drop)", stacklevel=5)
+            return
+
+
+def refuse_divided_groups(name: str, parts: dict[str, Samples]) -> None:
+    """Refuse parts of which two have samples of one group."""
+    groups = {part: samples.group for part, samples in parts.items() if len(samples.x)}
+    if all(values is None for values in groups.values()):
+        return
+    seen: dict[str, str] = {}
+    for part, values in groups.items():
+        if values is None:
+            raise ValueError(f"{name}: the groups of the {part} part are not known, those of others are")
+        own = [str(value) for value in np.unique(values)]
+        if both := [group for group in own if group in seen]:
+            raise ValueError(
+                f"{name}: the groups {quote_names(both)} have samples in {part} and in {seen[both[0]]}: a group "
+                "must be in one part"
+            )
+        seen.update(dict.fromkeys(own, part))

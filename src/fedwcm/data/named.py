@@ -8,19 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from fedwcm.data.features import as_features
+from fedwcm.data.formats import published
 from fedwcm.data.formats.arrays import read_npz
-from fedwcm.data.formats.published import (
-    IDX_TEST,
-    IDX_TRAIN,
-    SVHN_CHECKSUMS,
-    TINY_ANNOTATIONS,
-    TINY_CLASSES,
-    read_cifar,
-    read_digits,
-    read_idx_folder,
-    read_svhn,
-    read_tiny_imagenet,
-)
 from fedwcm.data.formats.safety import reading
 from fedwcm.data.raw import RawSplits
 
@@ -187,8 +176,8 @@ _CIFAR_NOTE = (
 )
 _CIFAR10_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 _CIFAR100_FILES = ("train.bin", "test.bin")
-_read_cifar10 = partial(read_cifar, train=_CIFAR10_FILES[:-1], test=_CIFAR10_FILES[-1], label_bytes=1)
-_read_cifar100 = partial(read_cifar, train=_CIFAR100_FILES[:-1], test=_CIFAR100_FILES[-1], label_bytes=2)
+_read_cifar10 = partial(published.read_cifar, train=_CIFAR10_FILES[:-1], test=_CIFAR10_FILES[-1], label_bytes=1)
+_read_cifar100 = partial(published.read_cifar, train=_CIFAR100_FILES[:-1], test=_CIFAR100_FILES[-1], label_bytes=2)
 
 _DIGITS = tuple("0123456789")
 _FASHION_WORDS = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
@@ -210,14 +199,14 @@ DATASETS: dict[str, NamedDataset] = {
         10,
         (1, 8, 8),
         _DIGITS,
-        embedded=read_digits,
+        embedded=published.read_digits,
     ),
     "fashion-mnist": NamedDataset(
         "articles of clothing, 28x28 grey, 60000 + 10000 images",
         10,
         (1, 28, 28),
         tuple(_FASHION_WORDS.split(",")),
-        (FolderLayout("fashion-mnist", read_idx_folder, IDX_TRAIN + IDX_TEST),),
+        (FolderLayout("fashion-mnist", published.read_idx_folder, published.IDX_TRAIN + published.IDX_TEST),),
         _remote(_FASHION_URL, _FASHION_MD5, "fashion-mnist/"),
     ),
     "cifar10": NamedDataset(
@@ -249,16 +238,20 @@ DATASETS: dict[str, NamedDataset] = {
         10,
         (3, 32, 32),
         _DIGITS,
-        (FolderLayout("svhn", read_svhn, tuple(SVHN_CHECKSUMS)),),
-        _remote(_SVHN_URL, SVHN_CHECKSUMS, "svhn/"),
+        (FolderLayout("svhn", published.read_svhn, tuple(published.SVHN_CHECKSUMS)),),
+        _remote(_SVHN_URL, published.SVHN_CHECKSUMS, "svhn/"),
     ),
     "tiny-imagenet": NamedDataset(
         "photos of 200 kinds of things, 64x64 colour, 100000 + 10000 images",
         200,
         (3, 64, 64),
         layouts=(
-            FolderLayout("tiny-imagenet-200", read_tiny_imagenet, ("train", TINY_CLASSES, TINY_ANNOTATIONS)),
-            FolderLayout("tiny-imagenet-200.zip", read_tiny_imagenet),
+            FolderLayout(
+                "tiny-imagenet-200",
+                published.read_tiny_imagenet,
+                ("train", published.TINY_CLASSES, published.TINY_ANNOTATIONS),
+            ),
+            FolderLayout("tiny-imagenet-200.zip", published.read_tiny_imagenet),
         ),
         downloads=_remote(_TINY_URL, {"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"}),
     ),

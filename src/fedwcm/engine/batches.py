@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedwcm.core.batch import Batch, SampleStore, Shard
+from fedwcm.core.batch import Batch, Sampler, SampleStore, Shard
 from fedwcm.core.checks import shorten
 from fedwcm.core.rng import ClientGenerators
-from fedwcm.core.sampler import Sampler
 from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.core.types import Clients, Ints, Population
 from fedwcm.engine.hook_checks import check_epochs
@@ -75,7 +74,6 @@ class Schedule:
         if (np.diff(np.count_nonzero(sizes, axis=1)) > 0).any():
             raise ValueError("a block's clients must be ordered by their number of steps, longest first")
         self._store, rows = _join_stores(shards)
-        self._sizes = sizes
         width = int(sizes.max())
         starts = np.cumsum([0, *map(len, rows[:-1])])
         visited = np.concatenate(rows)[positions + np.repeat(starts, sizes.sum(axis=1))]
@@ -83,25 +81,28 @@ class Schedule:
         padded[np.arange(width) < sizes[..., None]] = visited
         padded = np.ascontiguousarray(padded.transpose(1, 0, 2))  # (steps, clients, width)
         # All on the device before the first step: a copy at a step would make the device wait for the host.
-        self._rows = torch.from_numpy(padded).to(self._store.inputs.device)
-        self._lengths = torch.from_numpy(sizes.T.copy()).to(self._rows.device)
-        active, widths = np.count_nonzero(sizes, axis=0).tolist(), sizes.max(axis=0).tolist()
-        self._steps = list(zip(active, widths, strict=True))
+        device = self._store.inputs.device
+        self._rows = torch.from_numpy(padded).to(device).unbind()
+        self._lengths = torch.from_numpy(sizes.T.copy()).to(device)
+        active, widths = np.count_nonzero(sizes, axis=0), sizes.max(axis=0)
+        shorter = sizes.sum(axis=0) < active * widths
+        self._steps = list(zip(active.tolist(), widths.tolist(), shorter.tolist(), strict=True))
         self._augmentation = augmentation
         if augmentation is not None:
             stacked = np.zeros((*padded.shape, draws[0].shape[-1]), dtype=np.int64)
             for k, draw in enumerate(draws):
                 stacked[: len(draw), k] = draw[:, :width]
-            self._draws = torch.from_numpy(stacked).to(self._rows.device)
+            self._draws = torch.from_numpy(stacked).to(device)
 
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         """Yield, for each step, the number of clients still active and their batches."""
-        for step, (active, width) in enumerate(self._steps):
-            yield active, self._batch(active, width, step)
+        for step, (active, width, padded) in enumerate(self._steps):
+            yield active, self._batch(active, width, padded, step)
 
-    def _batch(self, active: int, width: int, step: int) -> Batch:
-        rows = self._rows[step, :active, :width]
-        padded = bool(self._sizes[:active, step].min() < width)
+    def _batch(self, active: int, width: int, padded: bool, step: int) -> Batch:
+        rows = self._rows[step]
+        if rows.shape != (active, width):
+            rows = rows[:active, :width]
         batch = gather(self._store, rows, self._lengths[step, :active] if padded else None)
         if self._augmentation is None:
             return batch

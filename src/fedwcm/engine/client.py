@@ -8,20 +8,27 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fedwcm.core.batch import Shard
+from fedwcm.core.batch import Sampler, Shard
 from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
-from fedwcm.core.method import ClientStatistics, LocalPass, LocalRates, Method, OwnStart, TwoPhase
+from fedwcm.core.method import (
+    ClientStatistics,
+    FinalPass,
+    LocalPass,
+    LocalRates,
+    Method,
+    OwnStart,
+    PersonalModels,
+    TwoPhase,
+)
 from fedwcm.core.rng import ClientGenerators, Purpose, generator
-from fedwcm.core.sampler import Sampler
 from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.core.types import Clients, Context, Floats, Ints, LeftOut, Population, Report, State, Vec
 from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
 from fedwcm.engine.hook_checks import check_rows, check_tuple
-from fedwcm.engine.local_data import BlockData
 from fedwcm.engine.options import OptimizerOptions
-from fedwcm.engine.oracle import MiniBatchOracle
+from fedwcm.engine.oracle import BlockData, MiniBatchOracle
 from fedwcm.engine.step import local_step
 from fedwcm.engine.training_metrics import TrainingMetrics
 
@@ -29,6 +36,8 @@ Task = Literal["probe", "train"]
 
 LOSS = "loss/"
 """Prefix of the loss's keys in a client's state, next to the method's own."""
+BUFFERS = "own/buffers"
+"""Key of the buffers in the state of a client that keeps its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +99,12 @@ class ClientTrainer:
 
     def clients(self, ids: Ints, shards: Sequence[Shard]) -> Clients:
         """Return what each client of a block knows about itself."""
-        samples = np.array([len(shard) for shard in shards])
-        owners, classes = np.repeat(np.arange(len(shards)), samples), self.population.classes
-        cells = owners * classes + np.concatenate([shard.labels for shard in shards])
+        labels, classes = [shard.labels for shard in shards], self.population.classes
+        samples = np.array(list(map(len, labels)))
+        cells = np.concatenate(labels) + np.repeat(np.arange(len(shards)) * classes, samples)
         counts = np.bincount(cells, minlength=len(shards) * classes).reshape(-1, classes)
-        return Clients(ids, samples, counts, self.population.local_steps(samples))
+        steps = self.population.local_steps(samples)
+        return Clients(ids, samples, counts, steps, self.forward.network.layout)
 
     def statistics(self, ids: Ints, counts: Ints) -> Report:
         """Return what clients with these counts report of them, if the method asks for it."""
@@ -102,10 +112,12 @@ class ClientTrainer:
             return {}
         return self.disclosure.report(self.method, ids, counts, self.population)
 
-    def initial_state(self, clients: Clients, x: Vec) -> State:
+    def initial_state(self, clients: Clients, x: Vec, buffers: Vec) -> State:
         """Return the state of clients that take part for the first time."""
         own = self.loss.init_client(clients, self.population)
         state = {**self.method.init_client(x, clients), **{LOSS + k: v for k, v in own.items()}}
+        if self._keeps_buffers(buffers):
+            state[BUFFERS] = buffers.repeat(len(clients), 1)
         return {key: value.to(x if value.is_floating_point() else x.device) for key, value in state.items()}
 
     def run(self, task: Task, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
@@ -130,14 +142,15 @@ class ClientTrainer:
         """Train a block of clients, ordered longest first, from the same received model."""
         ctx = self.context(self.clients(ids, shards), sent)
         c, o = _split(state)
-        self.forward.start(sent.x, sent.buffers)
+        self.forward.start(sent.x, state[BUFFERS][0] if BUFFERS in state else sent.buffers)
         with self._torch_rng(ctx):
             ctx = self._prepare(shards, o, ctx)
             w = self._starting_models(c, ctx)
             metrics = TrainingMetrics(len(ids), accuracy=sent.recorded)
             c, o = self._descend(w, c, o, ctx, self._schedule(shards, ctx), metrics)
-        made = self.method.finish(w, c, ctx)
-        upload, report, c = check_tuple(self.method.finish, made, "upload", "report", "client state")
+            o, ctx = self._conclude(w, shards, o, ctx)
+        outcome = self.method.finish(w, c, ctx)
+        upload, report, c = check_tuple(self.method.finish, outcome, "upload", "report", "client state")
         check_rows(self.method.finish, "upload", upload, len(ids))
         check_rows(self.method.finish, "report", report, len(ids), numbers=True)
         check_rows(self.method.finish, "client state", c, len(ids))
@@ -145,7 +158,12 @@ class ClientTrainer:
         if len(sent.buffers):
             upload = {**upload, "buffers": self.forward.buffers()}
         kept = {**c, **{LOSS + key: value for key, value in o.items()}}
+        if BUFFERS in state:
+            kept[BUFFERS] = self.forward.buffers()
         return ClientUpdates(ids, upload, report, kept, ctx.learning_rates, *metrics.means(ctx.clients.steps))
+
+    def _keeps_buffers(self, buffers: Vec) -> bool:
+        return isinstance(self.method, PersonalModels) and self.method.own_buffers and len(buffers) > 0
 
     def _starting_models(self, c: State, ctx: Context) -> Vec:
         """Return where the clients start, `(K, P)`: by default at the received model."""
@@ -165,6 +183,17 @@ class ClientTrainer:
         own = self.method.prepare(local, ctx)
         check_rows(self.method.prepare, "preparation", own, len(shards))
         return replace(ctx, prepared={**ctx.prepared, **own})
+
+    def _conclude(self, w: Vec, shards: Sequence[Shard], o: State, ctx: Context) -> tuple[State, Context]:
+        """Return what the loss keeps, and the context with what the method finds in all local data at the end."""
+        local = BlockData(shards, self.forward, self.loss, o, ctx, self.augmentation)
+        if isinstance(self.method, FinalPass):
+            found = self.method.conclude(w, local, ctx)
+            check_rows(self.method.conclude, "conclusion", found, len(shards))
+            ctx = replace(ctx, prepared={**ctx.prepared, **found})
+        o = self.loss.finish(w, local, o, ctx)
+        check_rows(self.loss.finish, "client state", o, len(shards))
+        return o, ctx
 
     def _descend(
         self, w: Vec, c: State, o: State, ctx: Context, schedule: Schedule, metrics: TrainingMetrics
@@ -218,7 +247,7 @@ class ClientTrainer:
 
 def _split(state: State) -> tuple[State, State]:
     """Return the method's and the loss's part of a client's state."""
-    c = {key: value for key, value in state.items() if not key.startswith(LOSS)}
+    c = {key: value for key, value in state.items() if not key.startswith(LOSS) and key != BUFFERS}
     o = {key.removeprefix(LOSS): value for key, value in state.items() if key.startswith(LOSS)}
     return c, o
 

@@ -1,6 +1,7 @@
 """Evaluation of a model: what it made of each sample, from which all metrics are derived."""
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -12,6 +13,7 @@ from torch.nn.functional import nll_loss
 
 from fedwcm.core.batch import Inputs
 from fedwcm.core.types import Ints, Vec
+from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.fast.linear_stack import LinearStack, linear_layers
 from fedwcm.engine.fast.products import prefers_onednn
 from fedwcm.engine.network import Network
@@ -69,20 +71,36 @@ def evaluate(network: Network, x: Vec, buffers: Vec, inputs: Inputs, labels: Ten
 
 
 def predict_chunks(network: Network, x: Vec, buffers: Vec, inputs: Inputs) -> Iterator[Tensor]:
-    """Yield the logits of the model, in evaluation mode, chunk by chunk."""
-    network.point_parameters(x.clone())  # a copy: nn.Embedding(max_norm=…) writes to its weights when it is run
-    network.point_buffers(buffers.clone())
-    network.module.eval()
-    stacked = x.is_cpu and network.size >= LARGE and prefers_onednn() and linear_layers(network)
-    predict = partial(_predict_stacked, LinearStack(network), x[None]) if stacked else network.predict
-    with torch.no_grad():
-        for start in range(0, len(inputs), CHUNK):
-            yield predict(inputs[start : start + CHUNK])
+    """Yield the logits of the model, in evaluation mode, chunk by chunk.
+
+    Linear layers run on as many chunks at a time as there are cores, each on one: all cores on one chunk would
+    wait for each other after every layer, which is soon done. Such models keep nothing between two chunks.
+    """
+    linear = x.is_cpu and network.size >= LARGE and bool(linear_layers(network))
+    cores = torch.get_num_threads() if linear else 1
+    with threads(1 if cores > 1 else None):
+        network.point_parameters(
+            x.clone()
+        )  # a copy: nn.Embedding(max_norm=…) writes to its weights when it is run
+        network.point_buffers(buffers.clone())
+        network.module.eval()
+        predict = partial(_predict_stacked, network, x[None]) if linear and prefers_onednn() else network.predict
+
+        @torch.no_grad()
+        def run(start: int) -> Tensor:
+            return predict(inputs[start : start + CHUNK])
+
+        starts = range(0, len(inputs), CHUNK)
+        if cores == 1:
+            yield from map(run, starts)
+            return
+        with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield from pool.map(run, starts)
 
 
-def _predict_stacked(stack: LinearStack, x: Vec, inputs: Tensor) -> Tensor:
-    outputs = stack(x, inputs[None], track=False)
-    return stack.network.logit_scale(outputs.logits[0], outputs.features[0])
+def _predict_stacked(network: Network, x: Vec, inputs: Tensor) -> Tensor:
+    outputs = LinearStack(network)(x, inputs[None], track=False)
+    return network.logit_scale(outputs.logits[0], outputs.features[0])
 
 
 def measure(chunks: Iterable[Tensor], labels: Tensor, classes: int) -> Evaluation:

@@ -115,7 +115,7 @@ class SequentialForward(DenseAscent):
 
         def at(x: Vec) -> Outputs:
             with torch.no_grad():
-                outputs = self(x[None], inputs, track=False)
+                outputs = self(x.view(1, -1), inputs, track=False)
             # Restore immediately: the graph of the current model is differentiated through these parameters.
             self.network.point_parameters(own)
             return outputs
@@ -136,7 +136,9 @@ class SequentialForward(DenseAscent):
     def backward(self, *pairs: tuple[Tensor, Tensor]) -> Gradient:
         parameters = [p for _, p in self.network.parameters]
         flatten, precision = self.network.layout.flatten, self.network.precision
-        return DenseGradient(precision.differentiate(pairs, lambda each: flatten(slopes(each, parameters))[None]))
+        return DenseGradient(
+            precision.differentiate(pairs, lambda each: flatten(gradients(each, parameters))[None])
+        )
 
     def buffers(self) -> Tensor:
         return self._buffers.clone()[None]
@@ -178,7 +180,7 @@ class VmapForward(DenseAscent):
 
     def _head(self, parameters: State, features: Tensor) -> Tensor:
         with self.network.precision.autocast(features.device):
-            return self.network.precision.restored(self._apply_head(parameters, features))
+            return self.network.precision.restore(self._apply_head(parameters, features))
 
     def _apply_head(self, parameters: State, features: Tensor) -> Tensor:
         head = self.network.head
@@ -194,13 +196,13 @@ class VmapForward(DenseAscent):
     def backward(self, *pairs: tuple[Tensor, Tensor]) -> Gradient:
         assert self._leaf is not None
         leaf = self._leaf
-        return DenseGradient(self.network.precision.differentiate(pairs, lambda each: slopes(each, [leaf])[0]))
+        return DenseGradient(self.network.precision.differentiate(pairs, lambda each: gradients(each, [leaf])[0]))
 
     def buffers(self) -> Tensor:
         raise AssertionError("stacked clients have no buffers")
 
 
-def slopes(pairs: Pairs, of: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def gradients(pairs: Pairs, of: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the gradients of these tensors, given pairs of a value and the gradient with respect to it.
 
     A value that depends on no parameter, such as features that are the inputs, contributes nothing.

@@ -11,7 +11,7 @@ from fedwcm.core.batch import Outputs
 from fedwcm.core.types import Cohort, Floats, Ints
 
 
-def check_tuple(hook: Any, made: Any, *parts: str) -> Any:
+def check_tuple(hook: Any, result: Any, *parts: str) -> Any:
     """Return what a hook has returned; raise unless it is a tuple of these parts.
 
     Args:
@@ -19,9 +19,9 @@ def check_tuple(hook: Any, made: Any, *parts: str) -> Any:
         made: what it has returned.
         parts: what each entry of the tuple is.
     """
-    if isinstance(made, tuple) and len(made) == len(parts):
-        return made
-    got = f"a tuple of {len(made)}" if isinstance(made, tuple) else f"a {type(made).__name__}"
+    if isinstance(result, tuple) and len(result) == len(parts):
+        return result
+    got = f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a {type(result).__name__}"
     raise ValueError(f"{_name(hook)} returned {got}: it must return a tuple ({', '.join(parts)})")
 
 
@@ -52,10 +52,10 @@ def check_weights(hook: Any, weights: Any, cohort: Cohort) -> Floats:
         raise ValueError(
             f"{where} returned {weights[bad]} for client {bad} of the round: it must be a finite number"
         )
-    if not np.allclose(weights, cohort.limited(weights)):
+    if not np.allclose(weights, cohort.limit_shares(weights)):
         share, most = weights.max() / weights.sum(), f"aggregation.max_share is {cohort.max_share}"
         raise ValueError(
-            f"{where} gives a client {share:.2f} of the round's weight, {most}: return cohort.limited(weights)"
+            f"{where} gives a client {share:.2f} of the weight, {most}: return cohort.limit_shares(weights)"
         )
     return weights
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.hooks import RemovableHandle
 
@@ -22,6 +23,9 @@ from fedwcm.models.convolutions import subsample_strided_pointwise
 from fedwcm.models.predictor import find_head
 
 T = TypeVar("T")
+
+NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+"""Layers that normalise. Those with running statistics (`_NormBase`) are BatchNorm and InstanceNorm."""
 
 
 class Network:
@@ -70,7 +74,8 @@ class Network:
         if self._hook is not None:
             self._hook.remove()
         name, self.head = find_head(self.module, classes)
-        self.layout = Layout.of(self.parameters, name)
+        norms = frozenset(name for name, part in self.module.named_modules() if isinstance(part, NORMS))
+        self.layout = Layout.of(self.parameters, name, norms)
         self._hook = None if self.head is None else self.head.register_forward_pre_hook(self._capture)
 
     @property
@@ -132,14 +137,14 @@ class Network:
         """Return the same, computed in the precision of local training."""
         with self.precision.autocast(inputs.device):
             logits, features = self(inputs, parameters)
-        return self.precision.restored(logits), self.precision.restored(features)
+        return self.precision.restore(logits), self.precision.restore(features)
 
     def apply_head(self, features: Tensor) -> Tensor:
         """Return the head's logits for these features, computed in the precision of local training."""
         assert self.head is not None
         with self.precision.autocast(features.device):
             logits: Tensor = self.head(features)
-        return self.precision.restored(logits)
+        return self.precision.restore(logits)
 
     def _capture(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> None:
         self._head_input = arguments[0]

@@ -56,7 +56,7 @@ class Participation:
         """Return how many of these clients are sampled; with `bernoulli`, on average."""
         return share_of(clients, self.fraction)
 
-    def sampled(self, clients: int, seed: int, round_: int, counts: Callable[[], Ints] | None = None) -> Ints:
+    def sample(self, clients: int, seed: int, round_: int, counts: Callable[[], Ints] | None = None) -> Ints:
         """Return the ids of the clients asked to train, ascending; at least one.
 
         `counts` gives each client's samples per class, for `balanced`.

@@ -1,16 +1,17 @@
-"""The gradient oracle of one local step: gradients of the mini-batch loss at any point a method chooses."""
+"""What a hook may evaluate: gradients of the mini-batch loss wherever it chooses, and all data of its clients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.batch import Batch, Outputs
+from fedwcm.core.batch import Batch, Outputs, Shard
 from fedwcm.core.loss import ExplicitLoss, Loss
 from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Context, GradientOracle, State, Vec
+from fedwcm.engine.batches import Augmentation, whole
 from fedwcm.engine.forward import Forward, Gradient, Point
 from fedwcm.engine.hook_checks import check_losses, check_padding, check_tuple
 from fedwcm.engine.training_metrics import TrainingMetrics
@@ -62,17 +63,17 @@ class MiniBatchOracle:
         members = classes.to(w)[batch.labels]
         members = members if batch.weight is None else members * batch.weight
         share = members.sum(dim=-1) / batch.sizes
-        return self.scaled(w, share[:, None], replace(batch, weight=members)).vector()
+        return self.scaled_gradient(w, share[:, None], replace(batch, weight=members)).vector()
 
     def at(self, point: Point) -> Gradient:
         """Return the gradient at a point."""
-        return self.scaled(point, torch.ones_like(self._ctx.lr))
+        return self.scaled_gradient(point, torch.ones_like(self._ctx.lr))
 
     def ascend(self, w: Vec, rho: float) -> Point:
         """Return the models after a step of length rho up their gradient from `w`."""
         return self._forward.ascend(w, self.at(w), rho)
 
-    def scaled(self, point: Point, rate: Tensor, part: Batch | None = None) -> Gradient:
+    def scaled_gradient(self, point: Point, rate: Tensor, part: Batch | None = None) -> Gradient:
         """Return the gradient at a point, each client's multiplied by its own rate `(K, 1)`.
 
         `part` is the batch with the weights of some of its samples, if not all of them count.
@@ -165,11 +166,84 @@ def differentiate(
     """
     if isinstance(loss, ExplicitLoss) and type(loss).__call__ is ExplicitLoss.__call__:
         with torch.no_grad():
-            found = loss.with_gradient(outputs, batch, ctx)
-        pairs = [(value, slope.mul_(rate[..., None])) for value, slope in found.by_outputs(outputs)]
-        return found.loss, o, forward.backward(*pairs)
+            explicit = loss.with_gradient(outputs, batch, ctx)
+        pairs = [(value, slope.mul_(rate[..., None])) for value, slope in explicit.by_outputs(outputs)]
+        return explicit.loss, o, forward.backward(*pairs)
     values, o = check_tuple(loss.__call__, loss(outputs, batch, o, ctx), "losses", "client state")
     check_losses(loss, values, len(rate))
     if ctx.round == 0 and batch.weight is not None:  # a wrong loss is wrong at once: no need to check every round
         check_padding(loss, values, outputs, batch.weight)
     return values, o, forward.backward((values, rate[:, 0]))
+
+
+CHUNK = 256
+"""Samples per client in a forward pass over all of its data; affects memory only."""
+
+
+class BlockData:
+    """All data of a block of clients; nothing here trains or updates buffers."""
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        forward: Forward,
+        loss: Loss,
+        state: State,
+        ctx: Context,
+        augmentation: Augmentation | None = None,
+    ) -> None:
+        self._shards, self._forward, self._loss, self._state, self._ctx = shards, forward, loss, state, ctx
+        self._augmentation = augmentation
+
+    def batches(self) -> Iterator[Batch]:
+        samples = int(self._ctx.clients.samples[0])
+        alone = bool(self._forward.network.buffers) and samples > CHUNK and samples % CHUNK == 1
+        return whole(self._shards, CHUNK + 1 if alone else CHUNK)  # BatchNorm cannot take one sample by itself
+
+    def outputs(self, w: Vec, batch: Batch) -> Outputs:
+        with torch.no_grad():
+            return self._forward(w, batch.inputs, track=False)
+
+    def loss(self, w: Vec) -> Tensor:
+        total = w.new_zeros(len(w))
+        with torch.no_grad():
+            for batch in self.batches():
+                loss, _ = self._loss(self.outputs(w, batch), batch, self._state, self._ctx)
+                total += loss * _samples(batch)
+        return total / self._sizes(w)
+
+    def gradient(self, w: Vec) -> Vec:
+        total = torch.zeros_like(w)
+        for batch in self._augment():
+            outputs = self._forward(w, batch.inputs, track=False)
+            rate = _samples(batch).to(w.dtype)[:, None]
+            _, _, gradient = differentiate(self._loss, self._forward, outputs, batch, self._state, self._ctx, rate)
+            gradient.add_to(total)
+        return total / self._sizes(w)[:, None]
+
+    def _sizes(self, w: Vec) -> Tensor:
+        return torch.as_tensor(self._ctx.clients.samples, dtype=w.dtype, device=w.device)
+
+    def _augment(self) -> Iterator[Batch]:
+        """All samples, each transformed once: otherwise mini-batches, which are, would not estimate their mean."""
+        if self._augmentation is None:
+            yield from self.batches()
+            return
+        drawn = [
+            self._augmentation.draw(rng, 1, len(shard))[0]
+            for rng, shard in zip(self._ctx.generators(Purpose.PROBE_AUGMENT), self._shards, strict=True)
+        ]
+        draws = torch.zeros((len(drawn), max(map(len, drawn)), drawn[0].shape[-1]), dtype=torch.int64)
+        for k, draw in enumerate(drawn):
+            draws[k, : len(draw)] = torch.from_numpy(draw)
+        start = 0
+        for batch in self.batches():
+            chosen = draws[:, start : start + batch.labels.shape[1]].to(batch.inputs.device)
+            start += batch.labels.shape[1]
+            inputs = self._augmentation.apply(batch.inputs, chosen)
+            yield Batch(inputs, batch.labels, batch.weight, batch.rows, batch.store)
+
+
+def _samples(batch: Batch) -> Tensor:
+    """Return each client's samples in this batch without padding, possibly none: `(K,)`."""
+    return batch.sizes if batch.weight is None else batch.weight.sum(dim=-1)

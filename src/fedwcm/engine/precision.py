@@ -51,7 +51,7 @@ class Precision:
         # The cache of converted weights goes by the parameter, whose memory the engine exchanges.
         return torch.autocast(device.type, self.dtype, cache_enabled=False)
 
-    def restored(self, values: Tensor) -> Tensor:
+    def restore(self, values: Tensor) -> Tensor:
         """Return outputs of a model in float32."""
         return values.float() if self.is_reduced and values.dtype == self.dtype else values
 

@@ -9,12 +9,12 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from fedwcm.core.batch import Federation
 from fedwcm.core.method import ClientChoice, ClientStatistics, StartingModel, TwoPhase
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort, Fault, Ints, Report, State, Vec
 from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
-from fedwcm.engine.federation import Federation
 from fedwcm.engine.hook_checks import check_ids
 from fedwcm.engine.options import Aggregation, LearningRate, Participation, ServerOptions
 from fedwcm.engine.server import RoundMeasures, RoundResult, Traffic, moving_average, update
@@ -110,9 +110,9 @@ class Rounds:
         """
         seed, r = self.trainer.seed, before.round
         sampled = self._sample_clients(before)
-        asked = self.participation.answering(sampled, seed, r)
+        client_ids = self.participation.answering(sampled, seed, r)
         traffic = Traffic(len(sampled))
-        trained = self._train(before, asked, traffic, recorded)
+        trained = self._train(before, client_ids, traffic, recorded)
         measures = traffic.measures()
         if trained is None:
             unchanged = replace(before, round=r + 1)
@@ -134,7 +134,7 @@ class Rounds:
         """Return the ids of the clients asked to train, ascending: by the method's choice if it makes one."""
         method, clients = self.trainer.method, self.trainer.population.clients
         if not isinstance(method, ClientChoice):
-            return self.participation.sampled(clients, self.trainer.seed, before.round, self._counts)
+            return self.participation.sample(clients, self.trainer.seed, before.round, self._counts)
         rng = generator(self.trainer.seed, Purpose.COHORT, before.round)
         size = self.participation.cohort_size(clients)
         return check_ids(method.choose, method.choose(before.method, size, self.federation.samples, rng), clients)
@@ -154,14 +154,14 @@ class Rounds:
         return replace(state, average=average)
 
     def _train(
-        self, before: ServerState, asked: Ints, traffic: Traffic, recorded: bool
+        self, before: ServerState, client_ids: Ints, traffic: Traffic, recorded: bool
     ) -> tuple[CohortUpdates, RoundResult] | None:
         """Run the round's phases; return whose uploads were used and what came of them; None without any."""
         method = self.trainer.method
-        s = self._probe(before, asked, traffic) if isinstance(method, TwoPhase) else before.method
+        s = self._probe(before, client_ids, traffic) if isinstance(method, TwoPhase) else before.method
         if s is None:
             return None
-        result = self._ask("train", before, method.broadcast(s), asked, traffic, recorded)
+        result = self._ask("train", before, method.broadcast(s), client_ids, traffic, recorded)
         if result is None:
             return None
         with self.clock.phase("server"):
@@ -169,11 +169,11 @@ class Rounds:
                 before.round, result, traffic, lambda kept, cohort: self._update(before, s, kept, cohort)
             )
 
-    def _probe(self, before: ServerState, asked: Ints, traffic: Traffic) -> State | None:
+    def _probe(self, before: ServerState, client_ids: Ints, traffic: Traffic) -> State | None:
         """Run the first phase; return the server state with which the round goes on, None if nobody answered."""
         method = self.trainer.method
         assert isinstance(method, TwoPhase)
-        result = self._ask("probe", before, method.probe_broadcast(before.method), asked, traffic, False)
+        result = self._ask("probe", before, method.probe_broadcast(before.method), client_ids, traffic, False)
         if result is None:
             return None
 
@@ -200,39 +200,39 @@ class Rounds:
         """
         while len(result.ids):
             try:
-                made = use(result, self._cohort(r, result))
+                outcome = use(result, self._cohort(r, result))
             except UploadsLostError as lost:
                 traffic.count_uploads(result.uploads.bytes, lost.clients)
                 result = result.without(lost)
                 continue
             traffic.count_uploads(result.uploads.bytes, {})
-            return result, made
+            return result, outcome
         return None
 
     def _ask(
-        self, task: Task, before: ServerState, message: State, asked: Ints, traffic: Traffic, recorded: bool
+        self, task: Task, before: ServerState, message: State, client_ids: Ints, traffic: Traffic, recorded: bool
     ) -> CohortUpdates | None:
         """Send the model and a message to the sampled clients, and let those that answer do their task."""
         lr = self._lr(before.round)
         sent = Broadcast(before.round, before.x, before.buffers, message, lr, before.max_norm, recorded)
         traffic.count_broadcast(sent)
-        if not len(asked):
+        if not len(client_ids):
             return None
         with self.clock.phase("clients"):
-            result = self.backend.run(task, asked, sent)
+            result = self.backend.run(task, client_ids, sent)
         traffic.count_reports(result)
-        self._require_mostly_finite(result, len(asked), before.round)
+        self._require_mostly_finite(result, len(client_ids), before.round)
         return result
 
-    def _require_mostly_finite(self, result: CohortUpdates, asked: int, r: int) -> None:
+    def _require_mostly_finite(self, result: CohortUpdates, clients: int, r: int) -> None:
         """Raise if at least half of the updates are not finite: that is no faulty client, training has diverged.
 
         Half of the clients asked, not of those that answered: otherwise one faulty client among few answers would
         end the run.
         """
         refused = sum(reason.fault is Fault.NOT_FINITE for reason in result.left_out.values())
-        if refused > self.faulty and 2 * refused >= asked:
-            raise DivergedError(f"{refused} of {asked} updates have a NaN or an infinity in round {r + 1}")
+        if refused > self.faulty and 2 * refused >= clients:
+            raise DivergedError(f"{refused} of {clients} updates have a NaN or an infinity in round {r + 1}")
 
     def _counts(self) -> Ints:
         """Return the class counts that the clients report."""

@@ -130,7 +130,7 @@ def _fused_step(
     affine: AffineDirection, step: AffineStep, w: Vec, grad: MiniBatchOracle, c: State, ctx: Context
 ) -> State:
     active = len(w)
-    step.first(active)(w, grad.scaled(affine.point.of(w, grad), step.rate[:active]))
+    step.first(active)(w, grad.scaled_gradient(affine.point.of(w, grad), step.rate[:active]))
     return c
 
 

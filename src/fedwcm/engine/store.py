@@ -51,7 +51,7 @@ class ClientStore:
     def bytes_per_client(self) -> int:
         return sum(column.row_bytes for column in self._columns.values())
 
-    def visited(self) -> Ints:
+    def visited_clients(self) -> Ints:
         """Return the clients that have state, by ascending id."""
         return np.flatnonzero(self._row)
 
@@ -141,7 +141,7 @@ class _Column:
             self._file = tempfile.TemporaryFile(prefix="fedwcm-clients-")  # noqa: SIM115 (open as long as this)
             self._file.truncate(size)
         pages = mmap.mmap(-1 if self._file is None else self._file.fileno(), max(1, size))
-        flat = torch.frombuffer(pages, dtype=torch.uint8, count=size)
+        flat = torch.frombuffer(pages, dtype=torch.uint8, count=max(1, size))[:size]  # of a row without numbers, 0
         self.rows = flat.view(row.dtype).view(count, *row.shape)
 
     def fill(self, rows: int) -> None:

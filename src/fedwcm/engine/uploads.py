@@ -48,7 +48,7 @@ class UploadsLostError(RuntimeError):
         self.clients, self.remaining = clients, remaining
 
 
-def uploaded(uploads: Mapping[str, T], key: str) -> T:
+def find_upload(uploads: Mapping[str, T], key: str) -> T:
     """Return what is known of an upload; the error for an unknown one lists the known ones."""
     if key not in uploads:
         known = ", ".join(map(repr, uploads))
@@ -141,7 +141,7 @@ class UploadRows:
         return row_norms(self.rows(key))
 
     def rows(self, key: str) -> Tensor:
-        return uploaded(self.by_key, key)
+        return find_upload(self.by_key, key)
 
     def sum(self, key: str, weights: Floats) -> Tensor:
         rows = self.rows(key)

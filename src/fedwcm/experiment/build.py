@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwcm.config.schema import PARTITION_DEFAULTS, Config, DataOptions
-from fedwcm.core.batch import LazyInputs
+from fedwcm.core.batch import Federation, InMemoryFederation, LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.disclosure import as_counts
 from fedwcm.core.loss import LogitScale
@@ -27,7 +27,6 @@ from fedwcm.engine.backends.plan import ExecutionPlan, choose
 from fedwcm.engine.batches import require_trainable, smallest_batch
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.evaluate import LabelledTensors
-from fedwcm.engine.federation import Federation, InMemoryFederation
 from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds

@@ -130,7 +130,7 @@ class Checkpoint:
 def save(folder: Path, saved: Checkpoint, store: ClientStore) -> None:
     """Write a checkpoint of this round; a crash at any moment leaves the earlier ones intact."""
     tensors = _tensors(saved, store)
-    if store.bytes_per_client >= client_rows.ROW_BYTES and len(store.visited()):
+    if store.bytes_per_client >= client_rows.ROW_BYTES and len(store.visited_clients()):
         tensors |= client_rows.save_rows(folder, store, saved.server.round)
     facts = json.dumps(
         {
@@ -270,7 +270,7 @@ def _tensors(saved: Checkpoint, store: ClientStore) -> State:
         tensors |= {SELECTED + "x": selected.x, SELECTED + "buffers": selected.buffers}
     tensors |= {SERVER + key: value for key, value in server.method.items()}
     tensors |= {AVERAGE + key: value for key, value in server.average.items()}
-    visited = store.visited()
+    visited = store.visited_clients()
     if len(visited) and store.bytes_per_client < client_rows.ROW_BYTES:
         tensors["clients"] = torch.from_numpy(visited)
         rows = store.read(visited, torch.device("cpu"))

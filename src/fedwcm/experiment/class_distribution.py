@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwcm.config.schema import Config
+from fedwcm.core.batch import Federation
 from fedwcm.core.disclosure import contributions, decode_total
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Floats, Ints, Population
-from fedwcm.engine.federation import Federation
 from fedwcm.privacy import sum_counts
 from fedwcm.privacy.options import PrivacyOptions, noise_bound, noisy_counts
 

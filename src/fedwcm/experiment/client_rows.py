@@ -33,7 +33,7 @@ def has_files(tensors: Iterable[str]) -> bool:
 
 def save_rows(folder: Path, store: ClientStore, round_: int) -> State:
     """Write the state of the clients that has no file yet; return what the checkpoint says of all files."""
-    visited = store.visited()
+    visited = store.visited_clients()
     for client in visited.tolist():
         if client not in store.saved:
             state = store.read(np.array([client]), _CPU)

@@ -15,11 +15,11 @@ from fedwcm.config.options import convert, make, not_an_option
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.resolve import resolve_class
 from fedwcm.config.schema import Component, Config
+from fedwcm.core.batch import Sampler
 from fedwcm.core.checks import Needs, require, unknown
 from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population
 from fedwcm.data.inputs import FlipCrop
 from fedwcm.engine.client import ClientTrainer
@@ -165,6 +165,7 @@ class Components:
     ) -> ClientTrainer:
         """Return the trainer of a run's clients; `noisy_counts` are those that clients claim to have."""
         self.refuse_head(forward.network.head)
+        self.method.check_model(forward.network.layout)
         return ClientTrainer(
             method=self.method,
             loss=self.loss,

@@ -10,6 +10,7 @@ import numpy as np
 from fedwcm.config.schema import RunOptions
 from fedwcm.core.method import PersonalModels
 from fedwcm.core.types import Floats, Vec
+from fedwcm.engine.client import BUFFERS
 from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate, predict_chunks
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment.build import Experiment
@@ -126,11 +127,12 @@ class Evaluator:
             return accuracy
         store, layout = experiment.rounds.store, experiment.network.layout
         numbers = {name: k for k, name in enumerate(experiment.client_names or measure.names)}
-        visited = set(store.visited().tolist())  # the others, and those held out, have no model of their own
+        visited = set(store.visited_clients().tolist())  # others, and those held out, have no model
         for i, name in enumerate(measure.names):
             if (client := numbers.get(name)) in visited:
                 c = store.read(np.array([client]), model.x.device)
-                own = replace(model, x=method.eval_clients(model.x, state.method, c, layout)[0])
+                x = method.eval_clients(model.x, state.method, c, layout)[0]
+                own = replace(model, x=x, buffers=c[BUFFERS][0] if BUFFERS in c else model.buffers)
                 rows = measure.rows(i)
                 samples = LabelledTensors(experiment.test.inputs[rows], experiment.test.labels[rows])
                 accuracy[i] = measure.of_one(i, self._on(samples, own))

@@ -333,7 +333,9 @@ class EnvironmentRecord(JsonRecord):
         pairs = {
             name: (self.versions.get(name), other.versions.get(name)) for name in ("fedwcm", "torch", "numpy")
         }
+        pairs["processor"] = self.cpu, other.cpu
         pairs["instruction set"] = self.instruction_set, other.instruction_set
+        pairs["threads of torch:"] = str(self.threads), str(other.threads)
         return [f"{name} {here}, not {there}" for name, (here, there) in pairs.items() if here != there]
 
     def describe(self) -> dict[str, str]:

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from fedwcm.config.schema import Config, RunOptions
+from fedwcm.core.batch import Federation
 from fedwcm.data import synthetic
 from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.client import ClientTrainer
-from fedwcm.engine.federation import Federation
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
 from fedwcm.engine.rounds import Rounds
@@ -40,9 +40,9 @@ def make_rounds(
 ) -> Rounds:
     """Return the rounds of a run whose clients are trained as planned."""
     first = trainer.clients(np.array([0]), [federation.shard(0)])
-    x = trainer.forward.network.initial()[0]
+    x, buffers = trainer.forward.network.initial()
     require_possible(config.aggregation, trainer.method, x)
-    store = ClientStore(trainer.population.clients, trainer.initial_state(first, x))
+    store = ClientStore(trainer.population.clients, trainer.initial_state(first, x, buffers))
     inner = InProcess(trainer, federation, store, execution.block, config.run.reject_nonfinite)
     return Rounds(
         trainer=trainer,

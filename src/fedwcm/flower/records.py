@@ -73,8 +73,8 @@ def config_record(config: Config, secure: bool, share_metrics: bool) -> ConfigRe
     their loss and accuracy where the run protects something.
     """
     defaults = to_settings(Config())
-    given = {key: value for key, value in to_settings(config).items() if defaults.get(key) != value}
-    return ConfigRecord({"settings": json.dumps(given), "secure": secure, "share_metrics": share_metrics})
+    changed = {key: value for key, value in to_settings(config).items() if defaults.get(key) != value}
+    return ConfigRecord({"settings": json.dumps(changed), "secure": secure, "share_metrics": share_metrics})
 
 
 def read_config(content: RecordDict) -> Config:
@@ -121,10 +121,10 @@ def broadcast_records(sent: Broadcast, population: Population) -> RecordDict:
     )
 
 
-def request(shared: RecordDict, asked: RequestId, sent: Broadcast, last_used: int) -> RecordDict:
+def request(shared: RecordDict, request_id: RequestId, sent: Broadcast, last_used: int) -> RecordDict:
     """Return a request to one client. `last_used`: the last round for which its answer was used, 0 if none."""
     bound = {} if sent.max_norm is None else {"max_norm": sent.max_norm}
-    asking = ConfigRecord({**vars(asked), **bound, "lr": sent.base_lr, "last_used": last_used})
+    asking = ConfigRecord({**vars(request_id), **bound, "lr": sent.base_lr, "last_used": last_used})
     return RecordDict({**shared, "asked": asking})
 
 
@@ -136,14 +136,14 @@ def max_norm(content: RecordDict) -> float | None:
 def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, Broadcast, int]:
     """Return the request's id, the broadcast, and the round of the client's last used answer."""
     facts: dict[str, Any] = dict(content.config_records["asked"])
-    asked = RequestId(**{field.name: facts[field.name] for field in fields(RequestId)})
+    request_id = RequestId(**{field.name: facts[field.name] for field in fields(RequestId)})
     model = to_tensors(content.array_records["model"], device)
     message = to_tensors(content.array_records["message"], device)
-    sent = Broadcast(asked.round - 1, model["x"], model["buffers"], message, facts["lr"], max_norm(content))
-    return asked, sent, facts["last_used"]
+    sent = Broadcast(request_id.round - 1, model["x"], model["buffers"], message, facts["lr"], max_norm(content))
+    return request_id, sent, facts["last_used"]
 
 
-def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
+def answer(request_id: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
     """One client's answer; its result has one row."""
     numbers = {REPORT + key: float(values[0]) for key, values in result.report.items()}
     own = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
@@ -151,7 +151,7 @@ def answer(asked: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
         {
             "upload": to_arrays({key: value[0] for key, value in result.upload.items()}),
             "numbers": MetricRecord({**numbers, **{key: float(values[0]) for key, values in own.items()}}),
-            "answers": ConfigRecord({**vars(asked), "samples": samples}),
+            "answers": ConfigRecord({**vars(request_id), "samples": samples}),
         }
     )
 

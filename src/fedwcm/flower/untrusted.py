@@ -30,7 +30,7 @@ def refuse_error(reply: Message) -> None:
 
 def read_int(values: Mapping[str, object], name: str, least: int, most: int) -> int:
     """Return a whole number from a record."""
-    value = _given(values, name)
+    value = _require_field(values, name)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise UnusableError(
             f"its {name!r} is {short_repr(value)}: it must be a whole number from {least} to {most}"
@@ -40,7 +40,7 @@ def read_int(values: Mapping[str, object], name: str, least: int, most: int) -> 
 
 def read_float(values: Mapping[str, object], name: str, least: float = -math.inf, most: float = math.inf) -> float:
     """Return a number from a record: finite, and in this range."""
-    value = _given(values, name)
+    value = _require_field(values, name)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be a finite number")
     if not least <= value <= most:
@@ -50,7 +50,7 @@ def read_float(values: Mapping[str, object], name: str, least: float = -math.inf
 
 def read_str(values: Mapping[str, object], name: str) -> str:
     """Return text from a record."""
-    value = _given(values, name)
+    value = _require_field(values, name)
     if not isinstance(value, str):
         raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be text")
     return value
@@ -58,7 +58,7 @@ def read_str(values: Mapping[str, object], name: str) -> str:
 
 def read_list(values: Mapping[str, object], name: str) -> list[object]:
     """Return a list from a record."""
-    value = _given(values, name)
+    value = _require_field(values, name)
     if not isinstance(value, list):
         raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be a list")
     return value
@@ -76,7 +76,7 @@ def short_repr(value: object) -> str:
     return quoted if len(quoted) <= LONGEST else quoted[:LONGEST] + "…"
 
 
-def _given(values: Mapping[str, object], name: str) -> object:
+def _require_field(values: Mapping[str, object], name: str) -> object:
     if name not in values:
         raise UnusableError(f"its {name!r} is missing")
     return values[name]

@@ -97,7 +97,7 @@ class LiveConv2d(SubsampledConv2d):
             return super().forward(x)
         rows, columns = self._live(height), self._live(width)
         live = self.weight.movedim(1, -1)[:, rows, columns].flatten(1)
-        met = x.movedim(1, -1)[:, self._met(rows), self._met(columns)].flatten(1)
+        met = x.movedim(1, -1)[:, self._pixels_under(rows), self._pixels_under(columns)].flatten(1)
         return linear(met, live, self.bias)[:, :, None, None]
 
     def _gives_one_pixel(self, side: int) -> bool:
@@ -107,6 +107,6 @@ class LiveConv2d(SubsampledConv2d):
         """Return the taps that see a pixel of a map of this side, with the kernel at its first position."""
         return slice(self._padding, min(self._kernel, self._padding + side))
 
-    def _met(self, taps: slice) -> slice:
+    def _pixels_under(self, taps: slice) -> slice:
         """Return the pixels under these taps."""
         return slice(0, taps.stop - self._padding)

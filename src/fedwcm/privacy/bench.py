@@ -35,7 +35,7 @@ class BenchmarkRow:
     bytes_down: int
     seconds: float
 
-    def scaled(self, clients: int) -> "BenchmarkRow":
+    def scale_to(self, clients: int) -> "BenchmarkRow":
         """Return the costs scaled to another number of clients: bytes and seconds are proportional to it."""
         factor = clients / self.clients
         return BenchmarkRow(
@@ -73,7 +73,7 @@ def format_benchmark(rows: Sequence[BenchmarkRow], more_clients: int = 10_000) -
                 f"{PAPER_SECONDS_PER_CLIENT}" if row.classes == 10 else "–",
             ]
         )
-        total += [_total_cells(row, "measured"), _total_cells(row.scaled(more_clients), "scaled up")]
+        total += [_total_cells(row, "measured"), _total_cells(row.scale_to(more_clients), "scaled up")]
     return "\n".join(["One client", "", *_align(each), "", "All clients", "", *_align(total)])
 
 

@@ -9,28 +9,8 @@ from typing import Self
 
 from numpy.typing import ArrayLike
 
+from fedwcm.privacy import encoding, messages
 from fedwcm.privacy.bfv import PublicContext, SecretKey
-from fedwcm.privacy.encoding import (
-    MAX_CONTRIBUTORS,
-    checked_counts,
-    ciphertexts_needed,
-    from_slots,
-    slots_used,
-    to_slots,
-)
-from fedwcm.privacy.messages import (
-    MAX_NAME_BYTES,
-    Contribution,
-    CountRequest,
-    Declined,
-    Decrypted,
-    DecryptRequest,
-    KeyRequest,
-    PublicKey,
-    Reply,
-    Unreadable,
-    size_limit,
-)
 from fedwcm.privacy.wire import SESSION_BYTES, Message, ProtocolError
 
 MIN_CONTRIBUTORS = 3
@@ -42,15 +22,17 @@ _NO_SESSION = bytes(SESSION_BYTES)
 
 def checked_name(name: str) -> str:
     """Return the name, if it fits into a message."""
-    if not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
-        raise ValueError(f"name must have 1 to {MAX_NAME_BYTES} bytes, not {len(name.encode())}")
+    if not 1 <= len(name.encode()) <= messages.MAX_NAME_BYTES:
+        raise ValueError(f"name must have 1 to {messages.MAX_NAME_BYTES} bytes, not {len(name.encode())}")
     return name
 
 
 def checked_minimum(min_contributors: int) -> int:
     """Return the smallest sum to decrypt: at least two contributors, or it would be one client's counts."""
-    if not 2 <= min_contributors <= MAX_CONTRIBUTORS:
-        raise ValueError(f"min_contributors must be from 2 to {MAX_CONTRIBUTORS:,}, not {min_contributors}")
+    if not 2 <= min_contributors <= encoding.MAX_CONTRIBUTORS:
+        raise ValueError(
+            f"min_contributors must be from 2 to {encoding.MAX_CONTRIBUTORS:,}, not {min_contributors}"
+        )
     return min_contributors
 
 
@@ -59,20 +41,20 @@ class Contributor:
 
     def __init__(self, name: str, counts: ArrayLike) -> None:
         self.name = checked_name(name)
-        self._counts = checked_counts(counts)
+        self._counts = encoding.checked_counts(counts)
 
     @property
     def classes(self) -> int:
         """The number of classes."""
         return len(self._counts)
 
-    def contribute(self, request: CountRequest) -> Contribution:
+    def contribute(self, request: messages.CountRequest) -> messages.Contribution:
         """Return the counts, encrypted under the key of the request."""
         if request.classes != self.classes:
             raise ProtocolError(f"{request.classes} classes are requested, {self.classes} are counted")
         context = PublicContext(request.context)
-        ciphertexts = tuple(context.encrypt(slots) for slots in to_slots(self._counts))
-        return Contribution(request.session, self.name, request.key_id, ciphertexts)
+        ciphertexts = tuple(context.encrypt(slots) for slots in encoding.to_slots(self._counts))
+        return messages.Contribution(request.session, self.name, request.key_id, ciphertexts)
 
 
 class KeyHolder:
@@ -89,14 +71,14 @@ class KeyHolder:
         self._secret: bytes | None = secret
 
     @classmethod
-    def generate(cls, name: str, session: bytes, min_contributors: int) -> tuple[Self, PublicKey]:
+    def generate(cls, name: str, session: bytes, min_contributors: int) -> tuple[Self, messages.PublicKey]:
         """Return a new key pair: the holder of the secret key, and the public key to send."""
         secret, public = SecretKey.generate()
         key_id = secrets.token_bytes(_KEY_ID_BYTES)
         holder = cls(name, session, key_id, min_contributors, secret)
-        return holder, PublicKey(session, name, key_id, min_contributors, public)
+        return holder, messages.PublicKey(session, name, key_id, min_contributors, public)
 
-    def decrypt(self, request: DecryptRequest) -> Decrypted | Unreadable:
+    def decrypt(self, request: messages.DecryptRequest) -> messages.Decrypted | messages.Unreadable:
         """Decrypt the totals of a sum. The number of its contributors is read from the sum itself, not trusted.
 
         The key is used once, whether the sum is valid or not: a second answer could be subtracted from the first.
@@ -114,8 +96,8 @@ class KeyHolder:
         try:
             totals = _totals(key, request)
         except ProtocolError:
-            return Unreadable(self.session, self.name, self.key_id)
-        return Decrypted(self.session, self.name, self.key_id, request.contributors, totals)
+            return messages.Unreadable(self.session, self.name, self.key_id)
+        return messages.Decrypted(self.session, self.name, self.key_id, request.contributors, totals)
 
     def secret_bytes(self) -> bytes:
         """Return the key holder as bytes, for its own client to keep between two requests. Never send this."""
@@ -132,14 +114,14 @@ class KeyHolder:
         return cls(name, session, key_id, min_contributors, data[cls._LAYOUT.size :])
 
 
-def _totals(key: SecretKey, request: DecryptRequest) -> tuple[int, ...]:
-    if request.classes < 1 or len(request.ciphertexts) != ciphertexts_needed(request.classes):
+def _totals(key: SecretKey, request: messages.DecryptRequest) -> tuple[int, ...]:
+    if request.classes < 1 or len(request.ciphertexts) != encoding.ciphertexts_needed(request.classes):
         raise ProtocolError(f"{len(request.ciphertexts)} ciphertexts do not carry {request.classes} classes")
-    if request.contributors > MAX_CONTRIBUTORS:
+    if request.contributors > encoding.MAX_CONTRIBUTORS:
         raise ProtocolError(f"a sum of {request.contributors:,} contributors may have wrapped")
-    pairs = zip(request.ciphertexts, slots_used(request.classes), strict=True)
+    pairs = zip(request.ciphertexts, encoding.slots_used(request.classes), strict=True)
     sums = [key.decrypt(data, slots) for data, slots in pairs]
-    return tuple(from_slots(sums, request.contributors).tolist())
+    return tuple(encoding.from_slots(sums, request.contributors).tolist())
 
 
 class Client:
@@ -166,25 +148,25 @@ class Client:
         """Reply to a request. A request that cannot or must not be served is declined, with the reason."""
         session = _NO_SESSION
         try:
-            message = Message.from_bytes(request, size_limit(self._contributor.classes))
+            message = Message.from_bytes(request, messages.size_limit(self._contributor.classes))
             session = message.session
             return self._reply(message).to_bytes()
         except ProtocolError as error:
-            return Declined(session, self._contributor.name, str(error)).to_bytes()
+            return messages.Declined(session, self._contributor.name, str(error)).to_bytes()
 
-    def _reply(self, message: Message) -> Reply:
+    def _reply(self, message: Message) -> messages.Reply:
         match message:
-            case KeyRequest():
+            case messages.KeyRequest():
                 name = self._contributor.name
                 self.key_holder, public = KeyHolder.generate(name, message.session, self._min_contributors)
                 return public
-            case CountRequest():
+            case messages.CountRequest():
                 return self._contributor.contribute(message)
-            case DecryptRequest():
+            case messages.DecryptRequest():
                 return self._decrypt(message)
         raise ProtocolError(f"a client does not answer {type(message).__name__}")
 
-    def _decrypt(self, request: DecryptRequest) -> Reply:
+    def _decrypt(self, request: messages.DecryptRequest) -> messages.Reply:
         if self.key_holder is None:
             raise ProtocolError("this client holds no key")
         reply = self.key_holder.decrypt(request)

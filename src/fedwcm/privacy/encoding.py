@@ -34,16 +34,18 @@ _WEIGHTS = BASE ** np.arange(DIGITS, dtype=np.int64)
 
 def checked_counts(counts: ArrayLike) -> Ints:
     """One client's class counts as integers; ValueError if one cannot be encoded."""
-    given = np.asarray(counts)
-    if given.ndim != 1 or given.size == 0:
-        raise ValueError(f"counts must be one number per class, not an array of shape {given.shape}")
-    if given.dtype.kind not in "iuf":
-        raise ValueError(f"counts must be numbers, not {given.dtype}")
-    bad = ~((given >= 0) & (given <= MAX_COUNT) & (given == np.floor(given)))
+    values = np.asarray(counts)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"counts must be one number per class, not an array of shape {values.shape}")
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"counts must be numbers, not {values.dtype}")
+    bad = ~((values >= 0) & (values <= MAX_COUNT) & (values == np.floor(values)))
     if bad.any():
         label = int(np.argmax(bad))
-        raise ValueError(f"counts must be whole numbers from 0 to {MAX_COUNT:,}; class {label} has {given[label]}")
-    return given.astype(np.int64)
+        raise ValueError(
+            f"counts must be whole numbers from 0 to {MAX_COUNT:,}; class {label} has {values[label]}"
+        )
+    return values.astype(np.int64)
 
 
 def ciphertexts_needed(classes: int) -> int:

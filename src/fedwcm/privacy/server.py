@@ -20,19 +20,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedwcm.privacy import messages
 from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client, checked_minimum, checked_name
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, Ints
 from fedwcm.privacy.groups import Disclosed, Group, TotalsCheck
-from fedwcm.privacy.messages import (
-    Contribution,
-    Declined,
-    Decrypted,
-    KeyRequest,
-    PublicKey,
-    Reply,
-    Unreadable,
-    size_limit,
-)
 from fedwcm.privacy.wire import SESSION_BYTES, ProtocolError
 
 Receive = Callable[[str, bytes], None]
@@ -48,7 +39,7 @@ authenticates, the protocol does not.
 LONGEST_REASON = 300
 """Characters of a client's reason that are passed on: the client decides how long it is."""
 
-_R = TypeVar("_R", bound=Reply)
+_R = TypeVar("_R", bound=messages.Reply)
 
 
 @dataclass(frozen=True)
@@ -110,7 +101,7 @@ class Server:
         """The clients of all sums that were seen, in parts."""
         self.unconfirmed: list[str] = []
         """Key holders whose totals were believed, though nobody else decrypted the same sum."""
-        self._limit = size_limit(classes)
+        self._limit = messages.size_limit(classes)
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._seen: set[bytes] = set()
         self._decrypted: list[Group] = []
@@ -133,14 +124,14 @@ class Server:
     def _find_key_holders(self, transport: Transport) -> None:
         """Ask for keys until every group has one; a group without candidates is given up."""
         while keyless := [group for group in self._groups if group.key is None]:
-            asked: dict[str, Group] = {}
+            candidates: dict[str, Group] = {}
             for group in keyless:
                 if (candidate := self._next_candidate(group)) is None:
                     self._groups.remove(group)
                     self._settle_for_less(group, "no client is left to hold a key for its group")
                 else:
-                    asked[candidate] = group
-            self._ask_for_keys(transport, asked)
+                    candidates[candidate] = group
+            self._ask_for_keys(transport, candidates)
 
     def _next_candidate(self, group: Group) -> str | None:
         """Return the next client to ask for a key, each at most once; if possible one outside the group."""
@@ -151,21 +142,21 @@ class Server:
             self._candidates.remove(chosen)
         return chosen
 
-    def _ask_for_keys(self, transport: Transport, asked: Mapping[str, Group]) -> None:
+    def _ask_for_keys(self, transport: Transport, candidates: Mapping[str, Group]) -> None:
         def accept(sender: str, data: bytes) -> None:
-            asked[sender].take_key(self._read(PublicKey, sender, data))
+            candidates[sender].take_key(self._read(messages.PublicKey, sender, data))
 
-        self._exchange(transport, dict.fromkeys(asked, KeyRequest(self._session).to_bytes()), accept)
+        self._exchange(transport, dict.fromkeys(candidates, messages.KeyRequest(self._session).to_bytes()), accept)
 
     def _collect(self, transport: Transport) -> None:
         """Ask all clients that have not contributed yet; those that do not reply are not asked again."""
-        asked = {name: group for group in self._groups for name in group.waiting}
+        group_of = {name: group for group in self._groups for name in group.waiting}
         requests: dict[str, bytes] = {}
         for group in self._groups:
             requests |= dict.fromkeys(group.waiting, group.count_request().to_bytes())
 
         def accept(sender: str, data: bytes) -> None:
-            self._take_contribution(asked[sender], self._read(Contribution, sender, data))
+            self._take_contribution(group_of[sender], self._read(messages.Contribution, sender, data))
 
         self._exchange(transport, requests, accept)
         silent = {name for group in self._groups for name in group.waiting}
@@ -173,7 +164,7 @@ class Server:
         for group in self._groups:
             group.waiting.clear()
 
-    def _take_contribution(self, group: Group, contribution: Contribution) -> None:
+    def _take_contribution(self, group: Group, contribution: messages.Contribution) -> None:
         """Add a contribution, unless one of its ciphertexts was seen before."""
         digests = [hashlib.sha256(ciphertext).digest() for ciphertext in contribution.ciphertexts]
         if len(set(digests)) < len(digests) or not self._seen.isdisjoint(digests):
@@ -212,17 +203,17 @@ class Server:
         self._groups = allowed
 
     def _decrypt(self, transport: Transport) -> None:
-        asked = {group.holder: group for group in self._groups}
+        group_of = {group.holder: group for group in self._groups}
 
         def accept(sender: str, data: bytes) -> None:
-            reply = self._read(Reply, sender, data)
-            if not isinstance(reply, Decrypted | Unreadable):
+            reply = self._read(messages.Reply, sender, data)
+            if not isinstance(reply, messages.Decrypted | messages.Unreadable):
                 raise ProtocolError(f"{type(reply).__name__} where a decrypted sum is expected")
-            if isinstance(reply, Decrypted):
-                self.disclosed = self.disclosed.with_sum(asked[sender].contributors)
-            asked[sender].take_decrypted(reply, self._check_totals)
+            if isinstance(reply, messages.Decrypted):
+                self.disclosed = self.disclosed.with_sum(group_of[sender].contributors)
+            group_of[sender].take_decrypted(reply, self._check_totals)
 
-        requests = {holder: group.decrypt_request().to_bytes() for holder, group in asked.items()}
+        requests = {holder: group.decrypt_request().to_bytes() for holder, group in group_of.items()}
         self._exchange(transport, requests, accept)
         failed = [group for group in self._groups if group.decrypted is None]
         for group in self._groups:
@@ -286,8 +277,8 @@ class Server:
         transport(requests, receive)
 
     def _read(self, kind: type[_R], sender: str, data: bytes) -> _R:
-        reply = Reply.from_bytes(data, self._limit)
-        if isinstance(reply, Declined):
+        reply = messages.Reply.from_bytes(data, self._limit)
+        if isinstance(reply, messages.Declined):
             raise ProtocolError(f"declines: {reply.reason[:LONGEST_REASON]}")
         if not isinstance(reply, kind):
             raise ProtocolError(f"sends {type(reply).__name__} where {kind.__name__} is expected")

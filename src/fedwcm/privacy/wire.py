@@ -56,14 +56,14 @@ class Message:
     def from_bytes(cls, data: bytes, limit: int) -> Self:
         """Read a message; raises a ProtocolError if it is damaged, longer than `limit`, or of another kind."""
         kind, body = _unframe(data, limit)
-        found = Message.kinds.get(kind)
-        if found is None or not issubclass(found, cls):
+        message_kind = Message.kinds.get(kind)
+        if message_kind is None or not issubclass(message_kind, cls):
             raise ProtocolError(f"kind {kind} is not {cls.__name__}")
         reader = _Reader(body)
-        hints = get_type_hints(found)
-        values = {field.name: reader.value(hints[field.name]) for field in fields(found)}
+        hints = get_type_hints(message_kind)
+        values = {field.name: reader.value(hints[field.name]) for field in fields(message_kind)}
         reader.finish()
-        return found(**values)
+        return message_kind(**values)
 
 
 def _unframe(data: bytes, limit: int) -> tuple[int, memoryview]:

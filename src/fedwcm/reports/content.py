@@ -241,8 +241,8 @@ def _costs(group: MethodRuns) -> dict[str, float]:
 def _best(groups: Sequence[MethodRuns]) -> list[str]:
     """Return the methods with the highest accuracy, in the order of the page."""
 
-    def reached(group: MethodRuns) -> float:
+    def best_accuracy(group: MethodRuns) -> float:
         return max((run.outcome.accuracy or 0.0 for run in group.counted), default=0.0)
 
-    chosen = sorted(groups, key=reached, reverse=True)[:SHOWN]
+    chosen = sorted(groups, key=best_accuracy, reverse=True)[:SHOWN]
     return [group.label for group in groups if group in chosen]

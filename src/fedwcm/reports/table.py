@@ -129,10 +129,10 @@ def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
 def rows_of(groups: Sequence[MethodRuns]) -> list[Row]:
     """Return the rows of a table: task by task, the best accuracy first, methods with a diverged run last."""
     positions, swept = {group.label: number for number, group in enumerate(groups)}, swept_keys(groups)
-    return [row for task in tasks_of(groups) for row in _ranked(task, positions, swept)]
+    return [row for task in tasks_of(groups) for row in _rank_rows(task, positions, swept)]
 
 
-def _ranked(task: Task, positions: dict[str, int], swept: Sequence[str]) -> list[Row]:
+def _rank_rows(task: Task, positions: dict[str, int], swept: Sequence[str]) -> list[Row]:
     marked = {column: _mark(task, column) for column in COLUMNS}
     verdicts = verdicts_of(task)
     most = max(len(group.counted) for group in task.groups)

@@ -220,8 +220,8 @@ def _seeds(differences: Sequence[Difference]) -> str:
     return f"{min(pair.seeds for pair in differences)} seeds"
 
 
-def _name_methods(found: Sequence[Difference]) -> str:
-    return _several([pair.other for pair in found])
+def _name_methods(differences: Sequence[Difference]) -> str:
+    return _several([pair.other for pair in differences])
 
 
 def _several(names: Sequence[str]) -> str:

@@ -65,18 +65,18 @@ class Cell:
     @property
     def fingerprint(self) -> str:
         """The same for the same options, whether given or default, on the same data."""
-        return self._hash(self.resolved())
+        return self._hash(self.resolve())
 
     @property
     def lineage(self) -> str:
         """The same for runs that differ in their rounds alone."""
-        return self._hash({key: value for key, value in self.resolved().items() if key != "run.rounds"})
+        return self._hash({key: value for key, value in self.resolve().items() if key != "run.rounds"})
 
     @property
     def rounds(self) -> int:
         return int(str(self.settings["run.rounds"]))
 
-    def resolved(self) -> Settings:
+    def resolve(self) -> Settings:
         """Return all options that affect the result, with the present defaults of the components."""
         config = from_settings(self.settings)
         return decisive(to_settings(Components.of(config).resolve_options(config)))

@@ -46,7 +46,7 @@ Model = tuple[str, tuple[str, tuple[tuple[str, object], ...]]]
 def stored_rates(store: ResultStore) -> dict[Model, float]:
     """Return the operations a second of the stored runs, the median by data set and model."""
     rates: dict[Model, list[float]] = {}
-    for settings, seconds in store.timed():
+    for settings, seconds in store.run_times():
         with suppress(ValueError):  # of options that are no longer known
             config = from_settings(settings)
             if (work := _operations(config)) is not None and seconds > 0:

@@ -58,7 +58,7 @@ class ResultStore:
         alike = self._held.get(_key(cell.settings))
         if not alike:
             return None
-        requested, own = _without_auto(cell.resolved()), _file_name(cell)
+        requested, own = _without_auto(cell.resolve()), _file_name(cell)
         for path, settings in alike.items():
             if path.name == own or (not cell.data_digest and _same(settings, requested, cell.settings)):
                 return path
@@ -71,7 +71,7 @@ class ResultStore:
             if path is not None:
                 yield cell, read_run(path)
 
-    def timed(self) -> Iterator[tuple[Settings, float]]:
+    def run_times(self) -> Iterator[tuple[Settings, float]]:
         """Yield the options of every stored run with the seconds that it took."""
         for alike in self._held.values():
             for path, settings in alike.items():

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedwcm.core.batch import Sampler
 from fedwcm.core.checks import require
-from fedwcm.core.sampler import Sampler
 from fedwcm.core.types import Ints
 
 

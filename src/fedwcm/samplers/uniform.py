@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedwcm.core.sampler import Sampler
+from fedwcm.core.batch import Sampler
 from fedwcm.core.types import Ints
 
 

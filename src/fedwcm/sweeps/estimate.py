@@ -152,4 +152,4 @@ def _client_bytes(experiment: Experiment) -> int:
     """Return the state of the clients that have not taken part in the trial."""
     store = experiment.rounds.store
     clients = experiment.rounds.trainer.population.clients
-    return store.bytes_per_client * (clients - len(store.visited()))
+    return store.bytes_per_client * (clients - len(store.visited_clients()))

@@ -121,7 +121,7 @@ class _Runs:
     def _end(self, call: Ended) -> None:
         planned, run = self._running.pop(call.key)
         if call.lost:
-            self._lost(planned, run, call.lost)
+            self._note_loss(planned, run, call.lost)
         elif call.result:
             self._display.warn(f"error: {run.title}: {call.result}")
             raise WorkerError(f"{run.title}: the run in {planned.folder} failed; see the error above")
@@ -130,7 +130,7 @@ class _Runs:
         else:
             self._display.report_end(run)
 
-    def _lost(self, planned: PlannedRun, run: FollowedRun, how: str) -> None:
+    def _note_loss(self, planned: PlannedRun, run: FollowedRun, how: str) -> None:
         self._losses[planned.folder] += 1
         if self._losses[planned.folder] == ATTEMPTS:
             raise WorkerError(f"{run.title}: a worker was lost ({how}), like {ATTEMPTS - 1} others before")

@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwcm.core.batch import Shard
+from fedwcm.core.batch import Federation, Shard
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State
 from fedwcm.engine.backends.errors import explained_if_out_of_memory, place
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
-from fedwcm.engine.federation import Federation
 from fedwcm.engine.uploads import CohortUpdates
 
 
@@ -95,7 +94,7 @@ class InProcess:
         visited = self.store.has(block)
         if visited.all():
             return self.store.read(block, sent.x.device)
-        fresh = self.trainer.initial_state(self.trainer.clients(block, shards), sent.x)
+        fresh = self.trainer.initial_state(self.trainer.clients(block, shards), sent.x, sent.buffers)
         state = self.store.read(block, sent.x.device)
         known = torch.from_numpy(visited)
         return {key: torch.where(_column(known, rows), state[key], rows) for key, rows in fresh.items()}

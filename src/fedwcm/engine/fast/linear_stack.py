@@ -151,11 +151,11 @@ class LinearStack(DenseAscent):
     def backward(self, *pairs: tuple[Tensor, Tensor]) -> FactoredGradient:
         tape = self._tape
         assert tape is not None
-        found: Sequence[Tensor | None] = (*(slope for _, slope in pairs), None)
+        gradients: Sequence[Tensor | None] = (*(slope for _, slope in pairs), None)
         if pairs[0][0] is not tape.values[-1]:
             ((values, by_values),) = pairs
-            found = torch.autograd.grad(values, tape.variables, by_values, allow_unused=True)
-        by_logits, by_features, *by_head = found
+            gradients = torch.autograd.grad(values, tape.variables, by_values, allow_unused=True)
+        by_logits, by_features, *by_head = gradients
         gradient = torch.zeros_like(tape.values[-1]) if by_logits is None else by_logits
         chain = [gradient]
         with torch.no_grad():

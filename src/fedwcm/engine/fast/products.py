@@ -25,14 +25,14 @@ def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if tracked or not _by_onednn(inputs, weight):
         return torch.bmm(inputs, weight.mT) if bias is None else torch.baddbmm(bias, inputs, weight.mT)
     biases = [None] * len(weight) if bias is None else bias[:, 0]
-    return torch.stack([_multiply(*layer) for layer in zip(inputs, weight, biases, strict=True)])
+    return _stack([_multiply(*layer) for layer in zip(inputs, weight, biases, strict=True)])
 
 
 def multiply(gradient: Tensor, weight: Tensor) -> Tensor:
     """Return `gradient (K, b, out) @ weight (K, out, in)`: the gradient at the inputs of a layer."""
     if not _by_onednn(gradient, weight):
         return torch.bmm(gradient, weight)
-    return torch.stack([_multiply(own, w.T) for own, w in zip(gradient, weight, strict=True)])
+    return _stack([_multiply(own, w.T) for own, w in zip(gradient, weight, strict=True)])
 
 
 def put_product(into: Tensor, gradient: Tensor, inputs: Tensor, add: bool) -> None:
@@ -71,3 +71,8 @@ def _multiply(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
     """Return `inputs @ weightᵀ + bias` of one model."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
     return product
+
+
+def _stack(products: list[Tensor]) -> Tensor:
+    """Return the products of all models; that of a single one is not copied."""
+    return torch.stack(products) if len(products) > 1 else products[0][None]

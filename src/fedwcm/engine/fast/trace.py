@@ -29,13 +29,13 @@ class NotAffineError(Exception):
 def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection | None:
     """Return the direction of all steps of this round, or None if it must be computed at every step."""
     shape = (len(ctx.clients), len(ctx.x))
-    asked: list[GradientPoint] = []
+    points: list[GradientPoint] = []
     w: Any = Symbol(shape, ctx.x, model=1.0)
     cuda = [ctx.x.device] if ctx.x.is_cuda else []
     with own_torch_generator(cuda):  # numbers that are drawn here are drawn again, at every step
         before = _generator_states(cuda)
         try:
-            direction = method.direction(w, SymbolicOracle(asked), c, ctx)
+            direction = method.direction(w, SymbolicOracle(points), c, ctx)
         except Exception:
             # Not affine, or an error in the method, which the first real step will raise.
             return None
@@ -43,9 +43,9 @@ def trace_direction(method: Method, c: State, ctx: Context) -> AffineDirection |
             return None
     v, after = check_tuple(method.direction, direction, "direction", "client state")
     unchanged = after.keys() == c.keys() and all(after[key] is c[key] for key in c)
-    if not isinstance(v, Symbol) or len(asked) != 1 or not unchanged:
+    if not isinstance(v, Symbol) or len(points) != 1 or not unchanged:
         return None
-    return AffineDirection(v.gradient, v.model, v.terms, asked[0])
+    return AffineDirection(v.gradient, v.model, v.terms, points[0])
 
 
 def _generator_states(cuda: Sequence[torch.device]) -> list[Tensor]:

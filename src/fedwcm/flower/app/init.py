@@ -79,8 +79,8 @@ def option_tables() -> str:
         for name, value in values.items():
             key = f"{section}.{name}"
             if key not in NOT_LISTED:
-                given = OWN_VALUES.get(key, ",".join(map(str, value)) if isinstance(value, list) else value)
-                tables += f"{tomli_w.dumps({name: given}).strip()} # {about(cls, name).rstrip('.')}\n"
+                default = OWN_VALUES.get(key, ",".join(map(str, value)) if isinstance(value, list) else value)
+                tables += f"{tomli_w.dumps({name: default}).strip()} # {about(cls, name).rstrip('.')}\n"
     return tables
 
 
@@ -96,11 +96,11 @@ def flower_check(folder: str | Path, run_config: Sequence[str] = ()) -> Config:
         run_config: changes of its options, as `flwr run` takes them: `"method.name='fedcm' run.rounds=5"`.
     """
     listed = listed_options(Path(folder))
-    given = _overrides(list(run_config))
-    for key in given:
+    overrides = _overrides(list(run_config))
+    for key in overrides:
         if key not in listed:
             raise unknown("option", key, sorted(listed))
-    options = read({**listed, **given})
+    options = read({**listed, **overrides})
     reject_unused_options(options.config, Components.of(options.config))
     return options.config
 

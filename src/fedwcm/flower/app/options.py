@@ -112,8 +112,8 @@ class FlowerOptions:
             not self.enough or self.enough >= self.min_clients, "enough", self.enough, "0, or at least min_clients"
         )
         require(0 <= self.fraction_evaluate <= 1, "fraction_evaluate", self.fraction_evaluate, "in [0, 1]")
-        asked = not self.own_mix or self.fraction_evaluate > 0
-        require(asked, "own_mix", self.own_mix, "false without fraction_evaluate: clients test no model then")
+        evaluates = not self.own_mix or self.fraction_evaluate > 0
+        require(evaluates, "own_mix", self.own_mix, "false without fraction_evaluate: clients test no model then")
         require(self.grace >= 0, "grace", self.grace, "non-negative")
         limit = f"positive and at most {WIDEST_RANGE:g}"
         require(0 < self.secure_range <= WIDEST_RANGE, "secure_range", self.secure_range, limit)
@@ -160,9 +160,9 @@ def read(run_config: Mapping[str, object]) -> AppOptions:
 
     `method.name` takes all that `--method` takes: a method, a recipe, options in brackets. It takes precedence.
     """
-    given = {key: value for key, value in run_config.items() if not key.startswith("app.")}
-    federation = {k.removeprefix("flower."): v for k, v in given.items() if k.startswith("flower.")}
-    settings = {k: v for k, v in given.items() if not k.startswith("flower.")}
+    run_options = {key: value for key, value in run_config.items() if not key.startswith("app.")}
+    federation = {k.removeprefix("flower."): v for k, v in run_options.items() if k.startswith("flower.")}
+    settings = {k: v for k, v in run_options.items() if not k.startswith("flower.")}
     _refuse_sections(settings)
     typed = settings.get("method.name")
     chosen = method_settings(str(typed or Config().method.name))

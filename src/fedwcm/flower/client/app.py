@@ -22,6 +22,7 @@ from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.rounds import chosen_precision
+from fedwcm.flower import records
 from fedwcm.flower.app.model import (
     ModelFactory,
     Samples,
@@ -55,20 +56,6 @@ from fedwcm.flower.client.privacy import (
 from fedwcm.flower.client.privacy import reply as encrypted_reply
 from fedwcm.flower.client.state import state_after, state_keeper, with_next
 from fedwcm.flower.info import ClientInfo
-from fedwcm.flower.records import (
-    RUN,
-    answer,
-    bounds_itself,
-    from_bytes_record,
-    is_secure,
-    max_norm,
-    read_config,
-    read_population,
-    read_request,
-    report_record,
-    to_bytes_record,
-    without_metrics,
-)
 from fedwcm.flower.secure.client import answer_stage, keep_upload
 from fedwcm.privacy.options import noise_bound
 
@@ -131,10 +118,10 @@ def _working(
     task: Task, model: ModelFactory, data: DataLoader, mods: Mods
 ) -> Callable[[Message, Context], Message]:
     def handle(message: Message, context: Context) -> Message:
-        client, secure = Client(model, data, context, message.content), is_secure(message.content)
+        client, secure = Client(model, data, context, message.content), records.is_secure(message.content)
         mods.require_as_asked(secure)
-        asked = dict(message.content.config_records["asked"])
-        if asked["client"] != client.id:  # the server learns whom it has reached, and asks again
+        request = dict(message.content.config_records["asked"])
+        if request["client"] != client.id:  # the server learns whom it has reached, and asks again
             return Message(RecordDict({"answers": ConfigRecord({"client": client.id})}), reply_to=message)
         around = mods.training if task == "train" else ()
         reply = through_mods(around, message, context, client.config, lambda content: client.work(task, content))
@@ -142,13 +129,13 @@ def _working(
             return reply
         if around:
             reply.content = clamp_variances(reply.content, client.buffer_layout)
-        bound = max_norm(message.content) if task == "train" else None
-        if bound is not None and bounds_itself(client.config, secure):
+        bound = records.max_norm(message.content) if task == "train" else None
+        if bound is not None and records.bounds_itself(client.config, secure):
             reply.content = clip_upload(reply.content, bound)
         if secure:
             reply.content = keep_upload(reply.content, context)
         if client.withholds_metrics:
-            reply.content = without_metrics(reply.content)
+            reply.content = records.without_metrics(reply.content)
         return reply
 
     return handle
@@ -170,10 +157,10 @@ class Client:
     def __init__(self, model: ModelFactory, data: DataLoader, context: Context, content: RecordDict) -> None:
         self._context, self._content = context, content
         self.id = client_id(context.node_config)
-        self.config = read_config(content)
+        self.config = records.read_config(content)
         require_private_enough(self.config.privacy, context.node_config)
         require_allowed_code(self.config, context.node_config)
-        pin(context, "options", str(content.config_records[RUN]["settings"]))
+        pin(context, "options", str(content.config_records[records.RUN]["settings"]))
         self._make_model = with_run_config(model, context.run_config)
         self._load = with_run_config(data, context.run_config)
 
@@ -198,7 +185,7 @@ class Client:
     def info(self, mods: Mods, content: RecordDict) -> ClientInfo:
         """Return the client's number and the form of its data; an error if it cannot train as the run asks."""
         chosen_precision(self.config.run.precision, self._network.device)
-        mods.require_as_asked(is_secure(content))
+        mods.require_as_asked(records.is_secure(content))
         require_mods_allowed(mods.training, self._components.method, self.config, self._network.initial()[0])
         samples, classes = self._samples
         inputs = samples.store.inputs[:1]
@@ -216,11 +203,11 @@ class Client:
 
     def encrypted_counts(self, content: RecordDict) -> RecordDict:
         """Answer a message of the protocol that sums counts, and distances from the target, under encryption."""
-        privacy, request = self.config.privacy, from_bytes_record(content)
+        privacy, request = self.config.privacy, records.from_bytes_record(content)
         shift, target = noise_bound(privacy.epsilon), self.config.run.target_shares
         (numbers,) = contributions(self.reported_counts[None], target, privacy.levels, shift)
         reply = encrypted_reply(request, self.id, numbers, privacy.min_contributors, self._context)
-        return to_bytes_record(reply)
+        return records.to_bytes_record(reply)
 
     def statistics(self, content: RecordDict) -> RecordDict:
         """Return what the method wants to know about these counts; the counts themselves stay here."""
@@ -229,25 +216,25 @@ class Client:
             raise ValueError(f"the method {method.name} asks nothing of its clients before the first round")
         disclosure = Disclosure(self.config.privacy.levels, self._noisy_counts)
         report = disclosure.report(method, np.array([self.id]), self.counts[None], population)
-        return RecordDict({"statistics": report_record(report)})
+        return RecordDict({"statistics": records.report_record(report)})
 
     def work(self, task: Task, content: RecordDict) -> RecordDict:
         """Run this client's part of a phase of a round."""
-        asked, sent, last_used = read_request(content, self._network.device)
+        request, sent, last_used = records.read_request(content, self._network.device)
         population = self._population(content)
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
         forward = SequentialForward(self._network)
         trainer = self._components.trainer(self.config, forward, population, self._noisy_counts)
         own, _ = self._samples
-        ids, shards, keeper = np.array([self.id]), [own], state_keeper(self._context, asked)
-        fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x)
+        ids, shards, keeper = np.array([self.id]), [own], state_keeper(self._context, request)
+        fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x, sent.buffers)
         kept = keeper.read(sent.x.device) if fresh else {}
         state = state_after(kept, last_used, fresh, self.id)
         result = trainer.run(task, ids, shards, state, sent)
         if task == "train" and result.state:
-            keeper.write(with_next(kept, last_used, asked.round, result.state))
-        return answer(asked, len(own), result)
+            keeper.write(with_next(kept, last_used, request.round, result.state))
+        return records.answer(request, len(own), result)
 
     def evaluate(self, content: RecordDict) -> RecordDict:
         """Test the model that was sent; request and reply have Flower's own format."""
@@ -305,7 +292,7 @@ class Client:
 
     def _population(self, content: RecordDict) -> Population:
         """Return the facts about the federation, of which a run has only one version."""
-        population = read_population(content.config_records["population"])
+        population = records.read_population(content.config_records["population"])
         target = None if population.target is None else population.target.tolist()
         pin(self._context, "class distribution", json.dumps([population.prior.tolist(), target]))
         return population

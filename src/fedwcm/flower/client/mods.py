@@ -106,9 +106,9 @@ def require_mods_allowed(mods: Sequence[Mod], method: Method, config: Config, x:
     if reason:
         raise ValueError(f"mods are not possible with the method {method.name}: {reason}")
     aggregation = config.aggregation
-    given = {"aggregation.max_norm": aggregation.max_norm, "aggregation.quantile": aggregation.quantile}
+    bounds = {"aggregation.max_norm": aggregation.max_norm, "aggregation.quantile": aggregation.quantile}
     for name in map(name_of, mods):
-        if name in CLIPPING and given[CLIPPING[name]] is None:
+        if name in CLIPPING and bounds[CLIPPING[name]] is None:
             raise ValueError(f"{name} needs {CLIPPING[name]}: set it in the run's options")
 
 
@@ -154,8 +154,8 @@ def _wrap(mod: Mod, inner: App) -> App:
 
 def _clip(reply: RecordDict, answer: RecordDict) -> dict[str, MetricRecord]:
     """Return the numbers of an answer, with what a mod says about clipping."""
-    told = [record[NORM_BIT] for record in reply.metric_records.values() if NORM_BIT in record]
-    return {"numbers": with_clipped(answer, bool(told[0]))} if told else {}
+    norm_bits = [record[NORM_BIT] for record in reply.metric_records.values() if NORM_BIT in record]
+    return {"numbers": with_clipped(answer, bool(norm_bits[0]))} if norm_bits else {}
 
 
 def _as_flower_sends(received: RecordDict) -> RecordDict:
@@ -176,8 +176,8 @@ def _train(received: RecordDict, answer: RecordDict, method: str) -> RecordDict:
     """Return a client's answer in Flower's form: the trained model, and its metrics."""
     upload, report = answer.array_records["upload"], answer.metric_records["numbers"]
     if set(upload) - {"delta", "buffers"} or set(report) - {"lr", "loss", "accuracy"}:
-        told = sorted({*upload, *report} - {"delta", "buffers", "lr", "loss", "accuracy"})
-        raise ValueError(f"mods are not possible with the method {method}: its clients also send {told}")
+        others = sorted({*upload, *report} - {"delta", "buffers", "lr", "loss", "accuracy"})
+        raise ValueError(f"mods are not possible with the method {method}: its clients also send {others}")
     model = {"x": received.array_records["model"]["x"].numpy() + upload["delta"].numpy()}
     if "buffers" in upload:
         model["buffers"] = upload["buffers"].numpy()

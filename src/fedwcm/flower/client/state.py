@@ -40,8 +40,8 @@ class StateKeeper(Protocol):
 class FolderState:
     """One file per client and run in a folder of the node, which survives restarts."""
 
-    def __init__(self, folder: Path, asked: RequestId) -> None:
-        self._path = folder / f"client-{asked.client}-{asked.run_id}.safetensors"
+    def __init__(self, folder: Path, request: RequestId) -> None:
+        self._path = folder / f"client-{request.client}-{request.run_id}.safetensors"
 
     def read(self, device: torch.device) -> StatesByRound:
         if not self._path.exists():
@@ -56,8 +56,8 @@ class FolderState:
 class ContextState:
     """Flower's state of a node in a run, lost when the SuperNode stops or the run ends."""
 
-    def __init__(self, context: Context, asked: RequestId) -> None:
-        self._context, self._name = context, f"fedwcm-{asked.run_id}"
+    def __init__(self, context: Context, request: RequestId) -> None:
+        self._context, self._name = context, f"fedwcm-{request.run_id}"
 
     def read(self, device: torch.device) -> StatesByRound:
         if self._name not in self._context.state:
@@ -68,11 +68,11 @@ class ContextState:
         self._context.state[self._name] = to_arrays(_flat(kept))
 
 
-def state_keeper(context: Context, asked: RequestId) -> StateKeeper:
+def state_keeper(context: Context, request: RequestId) -> StateKeeper:
     """Return the folder that the node's config names as `state-dir`, else Flower's context."""
-    require(RUN_ID.fullmatch(asked.run_id) is not None, "run_id", asked.run_id, "1 to 64 letters and digits")
+    require(RUN_ID.fullmatch(request.run_id) is not None, "run_id", request.run_id, "1 to 64 letters and digits")
     folder = context.node_config.get("state-dir")
-    return FolderState(Path(str(folder)), asked) if folder else ContextState(context, asked)
+    return FolderState(Path(str(folder)), request) if folder else ContextState(context, request)
 
 
 def state_after(kept: StatesByRound, last_used: int, fresh: State, client: int) -> State:

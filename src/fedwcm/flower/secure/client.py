@@ -37,11 +37,11 @@ def keep_upload(answer: RecordDict, context: Context) -> RecordDict:
 
 def answer_stage(mod: Mod, message: Message, context: Context, client: int) -> RecordDict:
     """Return the mod's answer to a stage of the protocol, which identifies clients by their own numbers."""
-    metadata, asked = message.metadata, message.content
+    metadata, content = message.metadata, message.content
     kind, address = metadata.message_type, metadata.dst_node_id
 
     def vectors(request: Message, _: Context) -> Message:
-        return Message(_weigh(asked.config_records[SUM], context), reply_to=request)
+        return Message(_weigh(content.config_records[SUM], context), reply_to=request)
 
     metadata.message_type, metadata.dst_node_id = TRAIN, client
     try:
@@ -51,9 +51,9 @@ def answer_stage(mod: Mod, message: Message, context: Context, client: int) -> R
     return RecordDict({RECORD_KEY_CONFIGS: reply.content.config_records[RECORD_KEY_CONFIGS]})
 
 
-def _weigh(asked: ConfigRecord, context: Context) -> RecordDict:
+def _weigh(question: ConfigRecord, context: Context) -> RecordDict:
     """Return the upload times each of the weights, as the result of training that Flower's mod expects."""
-    facts: dict[str, Any] = dict(asked)
+    facts: dict[str, Any] = dict(question)
     kept = dict(context.state.config_records[KEPT_FOR]) if KEPT_FOR in context.state else {}
     if any(kept.get(name) != facts[name] for name in REQUEST):
         raise ValueError(f"the upload of round {facts['round']} is no longer here")

@@ -88,8 +88,10 @@ class SecureSum:
             client: {Key.CIPHERTEXT_LIST: list(box.values()), Key.SOURCE_LIST: list(box)}
             for client, box in shares.items()
         }
-        asked = {client: ConfigRecord({**questions[client], "limit": self._limit}) for client in facts}
-        self.contributors = self._stage(Stage.COLLECT_MASKED_VECTORS, facts, read, asked)
+        questions_with_limit = {
+            client: ConfigRecord({**questions[client], "limit": self._limit}) for client in facts
+        }
+        self.contributors = self._stage(Stage.COLLECT_MASKED_VECTORS, facts, read, questions_with_limit)
 
     def unmask(self) -> Floats:
         """Return the sum of the contributors' vectors; can be called once."""
@@ -135,9 +137,9 @@ class SecureSum:
 
         known: set[ec.EllipticCurvePublicNumbers] = set()
 
-        def read(client: int, told: Facts) -> None:
-            require_names("keys", told, {Key.PUBLIC_KEY_1: 0, Key.PUBLIC_KEY_2: 0})
-            keys = [_bytes(told[name], LONGEST_CIPHERTEXT) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
+        def read(client: int, reply: Facts) -> None:
+            require_names("keys", reply, {Key.PUBLIC_KEY_1: 0, Key.PUBLIC_KEY_2: 0})
+            keys = [_bytes(reply[name], LONGEST_CIPHERTEXT) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
             points = {_point(key) for key in keys}
             if len(points) < len(keys) or not points.isdisjoint(known):
                 raise UnusableError("its public key is already in use: all keys must differ")
@@ -154,8 +156,8 @@ class SecureSum:
         }
         sent: dict[int, dict[int, bytes]] = {}
 
-        def read(client: int, told: Facts) -> None:
-            to, shares = read_list(told, Key.DESTINATION_LIST), read_list(told, Key.CIPHERTEXT_LIST)
+        def read(client: int, reply: Facts) -> None:
+            to, shares = read_list(reply, Key.DESTINATION_LIST), read_list(reply, Key.CIPHERTEXT_LIST)
             expected = self._neighbours[client] & present - {client}
             if len(to) != len(shares) or set(to) != expected or len(set(to)) != len(to):
                 raise UnusableError(
@@ -181,10 +183,10 @@ class SecureSum:
             facts[client] = {Key.ACTIVE_NODE_ID_LIST: present, Key.DEAD_NODE_ID_LIST: missing}
         shares: dict[int, list[bytes]] = {owner: [] for owner in self._sharing}
 
-        def read(client: int, told: Facts) -> None:
+        def read(client: int, reply: Facts) -> None:
             owners = [*facts[client][Key.ACTIVE_NODE_ID_LIST], *facts[client][Key.DEAD_NODE_ID_LIST]]
-            revealed = [_bytes(share, LONGEST_SHARE) for share in read_list(told, Key.SHARE_LIST)]
-            if read_list(told, Key.NODE_ID_LIST) != owners or len(revealed) != len(owners):
+            revealed = [_bytes(share, LONGEST_SHARE) for share in read_list(reply, Key.SHARE_LIST)]
+            if read_list(reply, Key.NODE_ID_LIST) != owners or len(revealed) != len(owners):
                 raise UnusableError("it does not reveal the shares that it was asked for")
             for owner, share in zip(owners, revealed, strict=True):
                 shares[owner].append(share)
@@ -201,10 +203,10 @@ class SecureSum:
         stage: str,
         facts: Mapping[int, Facts],
         read: Callable[[int, Facts], None],
-        asked: Mapping[int, ConfigRecord] | None = None,
+        questions: Mapping[int, ConfigRecord] | None = None,
     ) -> set[int]:
         """Send each client its facts; return the clients whose answers could be read."""
-        more = {client: {SUM: record} for client, record in (asked or {}).items()}
+        more = {client: {SUM: record} for client, record in (questions or {}).items()}
         contents = {
             client: RecordDict(
                 {RECORD_KEY_CONFIGS: ConfigRecord({Key.STAGE: stage, **own}), **more.get(client, {})}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State
-from fedwcm.engine.uploads import UploadsLostError, uploaded
+from fedwcm.engine.uploads import UploadsLostError, find_upload
 from fedwcm.experiment.files import write_json
 from fedwcm.flower.app.options import HIDING
 from fedwcm.flower.records import RequestId
@@ -40,9 +40,9 @@ class SumLedger:
         if self._path is not None and self._path.exists():
             self._sums = json.loads(self._path.read_text(encoding="utf-8"))
 
-    def enter(self, asked: RequestId, key: str, clients: list[int], weights: Floats) -> None:
+    def enter(self, request: RequestId, key: str, clients: list[int], weights: Floats) -> None:
         """Note a sum before it is known; raises a SecureSumError if the round had another one in its place."""
-        name = f"{asked.round}/{asked.task}/{key}"
+        name = f"{request.round}/{request.task}/{key}"
         made_of = json.dumps([clients, (weights.round(9) + 0.0).tolist()])  # + 0.0: no minus before a zero
         digest = hashlib.sha256(made_of.encode()).hexdigest()
         kept, place = self._sums.setdefault(name, []), self._entered[name]
@@ -50,7 +50,7 @@ class SumLedger:
         if place < len(kept):
             if kept[place] != digest:
                 raise SecureSumError(
-                    f"round {asked.round} is repeated, and this sum had other clients or weights before"
+                    f"round {request.round} is repeated, and this sum had other clients or weights before"
                 )
             return
         kept.append(digest)
@@ -115,7 +115,7 @@ class SecureUploads:
     """The weights of the sums so far, by key."""
 
     def sum(self, key: str, weights: Floats) -> Tensor:
-        like = uploaded(self.like, key)[0]
+        like = find_upload(self.like, key)[0]
         distinct, tops, places = directions(np.atleast_2d(weights))
         total = self._total(key, distinct)
         self._revealed = True
@@ -135,7 +135,7 @@ class SecureUploads:
         """Return the sums with these weights, one row each."""
         clients, enough = self.ids.tolist(), len(weights) + self.hiding
         if len(clients) < max(self.needed, enough):
-            needed = _needed(len(weights), max(self.needed, enough))
+            needed = _describe_needed(len(weights), max(self.needed, enough))
             raise self._all_lost(f"{len(clients)} clients are too few: {needed}")
         known = self._weights.setdefault(key, [])
         known.append(weights)
@@ -192,7 +192,7 @@ class SecureUploads:
 CURE = "; with local.steps, or fedwcm-x, all have paths of one length, and one sum suffices"
 
 
-def _needed(sums: int, clients: int) -> str:
+def _describe_needed(sums: int, clients: int) -> str:
     """How many clients sums need, and what makes them fewer."""
     if sums == 1:
         return f"a sum needs {clients} that hide each other"

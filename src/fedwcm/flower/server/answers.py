@@ -43,25 +43,27 @@ class AnswerReader:
     like: ClientUpdates
     statistics: dict[int, dict[str, float]]
 
-    def read(self, content: RecordDict, asked: RequestId, told: int) -> tuple[int, ClientUpdates]:
+    def read(self, content: RecordDict, request: RequestId, first_samples: int) -> tuple[int, ClientUpdates]:
         """Return the client's number of samples and its result, one row; `told` is how many it first reported."""
         try:
             facts = dict(content.config_records["answers"])
-            _require_answer_to(facts, asked)
+            _require_answer_to(facts, request)
             numbers = dict(content.metric_records["numbers"])
             arrays = dict(content.array_records["upload"])
         except KeyError as error:
             raise UnusableError(f"its answer cannot be read: the record {error} is missing") from None
-        samples = check_samples(facts, told)
+        samples = check_samples(facts, first_samples)
         require_names("upload", arrays, self.like.upload)
         upload = {key: tensor_like(key, array, self.like.upload[key][0]) for key, array in arrays.items()}
         if "buffers" in upload:
             require_variances(upload["buffers"], self.trainer.forward.network.buffer_layout)
-        return samples, self._result(asked.client, samples, upload, numbers)
+        return samples, self._result(request.client, samples, upload, numbers)
 
     def _result(self, client: int, samples: int, upload: State, numbers: Mapping[str, object]) -> ClientUpdates:
-        told = [key for key in METRICS if any(name in numbers for name in METRICS)]
-        require_names("report", numbers, dict.fromkeys([*(REPORT + key for key in self.like.report), "lr", *told]))
+        metrics = [key for key in METRICS if any(name in numbers for name in METRICS)]
+        require_names(
+            "report", numbers, dict.fromkeys([*(REPORT + key for key in self.like.report), "lr", *metrics])
+        )
         rate = self._rate(client, samples)
         return replace(
             self.like,
@@ -70,8 +72,8 @@ class AnswerReader:
             report=self._report(client, numbers),
             state={},
             learning_rates=np.array([read_float(numbers, "lr", rate * (1 - ROUNDING), rate * (1 + ROUNDING))]),
-            loss=np.array([read_float(numbers, "loss", -LARGEST_LOSS, LARGEST_LOSS) if told else np.nan]),
-            accuracy=np.array([read_float(numbers, "accuracy", 0.0, 1.0) if told else np.nan]),
+            loss=np.array([read_float(numbers, "loss", -LARGEST_LOSS, LARGEST_LOSS) if metrics else np.nan]),
+            accuracy=np.array([read_float(numbers, "accuracy", 0.0, 1.0) if metrics else np.nan]),
         )
 
     def _report(self, client: int, numbers: Mapping[str, object]) -> Report:
@@ -98,9 +100,9 @@ class AnswerReader:
         return float(self.trainer.context(known, self.sent).learning_rates[0])
 
 
-def check_samples(facts: Mapping[str, object], told: int) -> int:
+def check_samples(facts: Mapping[str, object], first_samples: int) -> int:
     """Return the number of samples in a record; it may not be far from what the client first reported."""
-    return read_int(facts, "samples", max(1, told // GROWTH), told * GROWTH)
+    return read_int(facts, "samples", max(1, first_samples // GROWTH), first_samples * GROWTH)
 
 
 def with_tolerance(least: float, most: float) -> tuple[float, float]:
@@ -109,9 +111,9 @@ def with_tolerance(least: float, most: float) -> tuple[float, float]:
     return least - room, most + room
 
 
-def _require_answer_to(facts: Mapping[str, object], asked: RequestId) -> None:
+def _require_answer_to(facts: Mapping[str, object], request: RequestId) -> None:
     for name in ("client", "run_id", "round", "task"):
-        got, wanted = facts.get(name), getattr(asked, name)
+        got, wanted = facts.get(name), getattr(request, name)
         if type(got) is not type(wanted) or got != wanted:
             fault = Fault.MISADDRESSED if name == "client" else Fault.REFUSED
             raise UnusableError(f"it answers for {name} {short_repr(got)}, but was asked for {wanted!r}", fault)

@@ -77,21 +77,21 @@ class FlowerBackend:
             like = replace(like, report={**like.report, CLIPPED: np.zeros(1)})
         reader = AnswerReader(self._trainer, sent, like, self._statistics)
         table = UploadTable(ids, like, self._folder)
-        asked = {int(client): RequestId(task, round_, int(client), self._run_id) for client in ids}
+        requests = {int(client): RequestId(task, round_, int(client), self._run_id) for client in ids}
 
         def receive(client: int, content: RecordDict) -> None:
-            samples, result = reader.read(content, asked[client], directory.first_samples[client])
+            samples, result = reader.read(content, requests[client], directory.first_samples[client])
             table.put(result)
             directory.samples[client] = samples
 
         most = LARGE + ROOM * bytes_of(example.upload)
-        left_out = directory.ask(f"train.{task}", self._requests(asked, sent), receive, round_, most_bytes=most)
+        left_out = directory.ask(f"train.{task}", self._requests(requests, sent), receive, round_, most_bytes=most)
         outliers = table.drop_outliers(_scale(sent))
         for client, reason in outliers.items():
             LOG.warning("round %d: client %d is left out: %s", round_, client, reason)
         result, left_out = table.result(), {**left_out, **outliers}
         self._require_usable(len(result.ids), left_out)
-        kept = replace(self._kept(task, round_, result), left_out=left_out)
+        kept = replace(self._require_enough(task, round_, result), left_out=left_out)
         uploads = self._kept_uploads(RequestId(task, round_, 0, self._run_id), example.upload, kept.ids)
         return CohortUpdates.of(kept, uploads if secure else None)
 
@@ -107,7 +107,7 @@ class FlowerBackend:
     def close(self) -> None:
         pass
 
-    def _kept_uploads(self, asked: RequestId, like: State, ids: Ints) -> SecureUploads:
+    def _kept_uploads(self, request: RequestId, like: State, ids: Ints) -> SecureUploads:
         """Return the uploads of clients that keep them for secure aggregation."""
 
         def ask(
@@ -115,24 +115,24 @@ class FlowerBackend:
         ) -> dict[int, LeftOut]:
             most = LARGE + 10 * ROOM * bytes_of(like)  # several sums, and twice as many bytes a number
             return self._directory.ask(
-                "train.secure", contents, receive, asked.round, all_needed=True, most_bytes=most
+                "train.secure", contents, receive, request.round, all_needed=True, most_bytes=most
             )
 
         limit = self._options.secure_range
         needed, ledger, hiding = self._options.min_clients, self._ledger, self._hiding
         return SecureUploads(
-            lambda clients: SecureSum(ask, clients, limit), asked, like, ids, needed, ledger, hiding
+            lambda clients: SecureSum(ask, clients, limit), request, like, ids, needed, ledger, hiding
         )
 
-    def _requests(self, asked: dict[int, RequestId], sent: Broadcast) -> dict[int, RecordDict]:
-        last_used = self.store.read(np.array(list(asked)), torch.device("cpu"))["last_used"].tolist()
+    def _requests(self, requests: dict[int, RequestId], sent: Broadcast) -> dict[int, RecordDict]:
+        last_used = self.store.read(np.array(list(requests)), torch.device("cpu"))["last_used"].tolist()
         shared = broadcast_records(sent, self._trainer.population)
         return {
             client: request(shared, question, sent, last)
-            for (client, question), last in zip(asked.items(), last_used, strict=True)
+            for (client, question), last in zip(requests.items(), last_used, strict=True)
         }
 
-    def _kept(self, task: Task, round_: int, result: ClientUpdates) -> ClientUpdates:
+    def _require_enough(self, task: Task, round_: int, result: ClientUpdates) -> ClientUpdates:
         """Return the result if there are enough answers; the store notes that each client's was used."""
         needed = self._options.min_clients
         if len(result.ids) < needed:
@@ -152,7 +152,7 @@ class FlowerBackend:
         if task not in self._like:
             trainer = replace(self._trainer, loss=CrossEntropy(), augmentation=None)
             ids, shards = np.array([0]), [_dummy_shard(self._directory.info, sent.x.device)]
-            state = trainer.initial_state(trainer.clients(ids, shards), sent.x)
+            state = trainer.initial_state(trainer.clients(ids, shards), sent.x, sent.buffers)
             self._like[task] = trainer.run(task, ids, shards, state, sent)
         return self._like[task]
 

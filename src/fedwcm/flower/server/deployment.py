@@ -104,10 +104,10 @@ class Deployment:
                 LOG.info("%s holds a finished run: there is nothing to do", folder.path)
                 return None
         federation, scale = self.options.federation, components.loss.logit_scale
-        made = network(self.model, config, logit_scale=scale)
+        server_model = network(self.model, config, logit_scale=scale)
         if self.initial is not None:
-            made.module.load_state_dict(self.initial)
-        _require_compatible(config, components.method, made, federation.secure_aggregation)
+            server_model.module.load_state_dict(self.initial)
+        _require_compatible(config, components.method, server_model, federation.secure_aggregation)
         if config.privacy.mode == "he" and not federation.secure_aggregation:
             LOG.warning(EXPOSED)
         if (
@@ -116,25 +116,25 @@ class Deployment:
             LOG.warning(
                 "flower.out is not set: metrics, checkpoints and the trained model are not written anywhere"
             )
-        test = None if self.evaluate is None else tensors(self.evaluate(), made.device)
+        test = None if self.evaluate is None else tensors(self.evaluate(), server_model.device)
         shape = None if test is None else tuple(test.inputs[:1].shape[1:])
-        admission = Admission(made, __version__, federation.max_samples, shape)
+        admission = Admission(server_model, __version__, federation.max_samples, shape)
         directory = ClientDirectory(self.grid, self.options, admission, NodeBinding(federation.bind_nodes, path))
         setup = _setup(folder, directory, self.options, components)
-        population = _population(config, setup, directory, made)
-        made.choose_head(population.classes)
-        trainer = components.trainer(config, SequentialForward(made), population)
+        population = _population(config, setup, directory, server_model)
+        server_model.choose_head(population.classes)
+        trainer = components.trainer(config, SequentialForward(server_model), population)
         experiment = self._experiment(config, directory, setup, trainer, test)
         return Runner(experiment, folder, LogProgress(), self._measure(directory, experiment)).run()
 
     def _measure(self, directory: ClientDirectory, experiment: Experiment) -> Measure:
-        federation, made, facts = self.options.federation, experiment.network, experiment.facts
+        federation, server_model, facts = self.options.federation, experiment.network, experiment.facts
         mix = (facts.assumed_shares, facts.natural_shares) if federation.own_mix else None
-        on_clients = ClientEvaluation(directory, made, self.options, self.evaluation, mix)
+        on_clients = ClientEvaluation(directory, server_model, self.options, self.evaluation, mix)
 
         def measure(model: EvaluatedModel) -> Mapping[str, object]:
             clients = on_clients(model) if federation.fraction_evaluate else {}
-            seen = self.watch(model.round, made.state_dict(model.x, model.buffers)) if self.watch else {}
+            seen = self.watch(model.round, server_model.state_dict(model.x, model.buffers)) if self.watch else {}
             return {**clients, **seen}
 
         return measure
@@ -149,8 +149,8 @@ class Deployment:
     ) -> Experiment:
         """Return the same object that the simulator builds for its runner, with real clients behind it."""
         assert directory.info is not None, "clients have sent their info before"
-        made = trainer.forward.network
-        x, buffers = made.initial()
+        server_model = trainer.forward.network
+        x, buffers = server_model.initial()
         names = [str(c) for c in range(len(setup.totals))]
         components = Components(trainer.method, trainer.loss, trainer.sampler)
         known = setup.assumed
@@ -158,7 +158,7 @@ class Deployment:
         return Experiment(
             config=config,
             rounds=self._rounds(config, directory, setup, trainer),
-            network=made,
+            network=server_model,
             x=x,
             buffers=buffers,
             train_counts=setup.totals,
@@ -219,9 +219,9 @@ def _require_same(folder: RunFolder, config: Config) -> None:
         raise ValueError(f"{folder.path} cannot be continued with another configuration: " + "; ".join(changed))
 
 
-def _require_compatible(config: Config, method: Method, made: Network, secure: bool) -> None:
+def _require_compatible(config: Config, method: Method, model: Network, secure: bool) -> None:
     """Raise ValueError for options that exclude each other, before any client is asked for anything."""
-    require_possible(config.aggregation, method, made.initial()[0])
+    require_possible(config.aggregation, method, model.initial()[0])
     sampling = config.participation.sampling
     allowed = "fixed or bernoulli with real clients, whose class counts the server does not keep"
     require(sampling != "balanced", "participation.sampling", sampling, allowed)
@@ -266,15 +266,15 @@ def _keep(setup: FederationSetup, folder: RunFolder | None) -> None:
         setup.write(folder.path)
 
 
-def _population(config: Config, setup: FederationSetup, directory: ClientDirectory, made: Network) -> Population:
+def _population(config: Config, setup: FederationSetup, directory: ClientDirectory, model: Network) -> Population:
     """Return the public facts about the federation, with the smallest batch that the model can train on."""
     assert directory.info is not None, "clients have sent their info before"
     dtype = getattr(torch, directory.info.input_dtype)
-    sample = torch.zeros(1, *directory.info.input_shape, dtype=dtype, device=made.device)
-    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, made, sample)
+    sample = torch.zeros(1, *directory.info.input_shape, dtype=dtype, device=model.device)
+    smallest = smallest_batch(config.local.drop_last, config.local.batch_size, model, sample)
     population = replace(setup.population(config), smallest_batch=smallest)
     try:
-        require_trainable(directory.samples, population, made, sample)
+        require_trainable(directory.samples, population, model, sample)
     except ValueError as error:  # they will fail and be left out: no client ends the run of the others
         LOG.warning("%s", error)
     return population

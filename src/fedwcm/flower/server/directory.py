@@ -246,10 +246,10 @@ class ClientDirectory:
         reached = set(nodes.values())
         left_out = {client: absent for client in contents if client not in reached}
         left_out |= {client: busy[node] for node, client in nodes.items() if node in busy}
-        asked = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
+        requests = {n: RecordDict({**contents[c], **self._run}) for n, c in nodes.items() if n not in busy}
         enough = 0 if all_needed or not round_ else self._options.enough
         wait = Wait(self._options.timeout, enough, self._options.grace, most_bytes)
-        missing = self._exchange.ask(kind, asked, lambda n, content: receive(nodes[n], content), wait, round_)
+        missing = self._exchange.ask(kind, requests, lambda n, content: receive(nodes[n], content), wait, round_)
         left_out |= {nodes[node]: reason for node, reason in missing.items()}
         for client in [nodes[node] for node, reason in missing.items() if reason.fault is Fault.MISADDRESSED]:
             del self._nodes[client]  # so that its node is asked again who it is
@@ -267,10 +267,12 @@ class ClientDirectory:
         self._nodes = {client: node for client, node in self._nodes.items() if node in online}
         unknown = sorted(online - set(self._nodes.values()))
         unidentified = [node for node in unknown if self._retry_at.get(node, now) <= now]
-        told: dict[int, RecordDict] = {}
-        refused = self._exchange.ask(INFO, dict.fromkeys(unidentified, self._run), told.__setitem__, Wait(timeout))
+        replies: dict[int, RecordDict] = {}
+        refused = self._exchange.ask(
+            INFO, dict.fromkeys(unidentified, self._run), replies.__setitem__, Wait(timeout)
+        )
         usual = float(self._usual_samples(np.inf)[-1])
-        for node, content in sorted(told.items()):
+        for node, content in sorted(replies.items()):
             try:
                 self._register(node, content, online, usual)
             except UnusableError as error:
@@ -296,10 +298,10 @@ class ClientDirectory:
         before = self._nodes.get(client)
         if before in online:
             raise UnusableError(f"it claims to be client {client}, but that is node {before}")
-        told = self.first_samples.get(client, about.samples)
-        check_samples({"samples": about.samples}, told)
+        first = self.first_samples.get(client, about.samples)
+        check_samples({"samples": about.samples}, first)
         self._binding.claim(client, node)
-        self.first_samples[client] = told
+        self.first_samples[client] = first
         self._infos[client] = about
         if client >= len(self.samples):
             self.samples = np.pad(self.samples, (0, client + 1 - len(self.samples)))

@@ -81,21 +81,21 @@ class ClientEvaluation:
         Clients are weighted by the samples that they tested on, up to as many as they train on, and to the largest
         share that the run allows: one that lies moves the mean by no more than that share.
         """
-        told, key = _alike(self._ask(model), model.round), self._custom.weighted_by_key
-        if not told:
+        metrics_of, key = _alike(self._ask(model), model.round), self._custom.weighted_by_key
+        if not metrics_of:
             return {}
-        each = {"per_client": {str(client): metrics for client, metrics in sorted(told.items())}}
+        each = {"per_client": {str(client): metrics for client, metrics in sorted(metrics_of.items())}}
         if self._custom.aggregate is not None:
-            replies = [RecordDict({"metrics": MetricRecord(dict(metrics))}) for metrics in told.values()]
+            replies = [RecordDict({"metrics": MetricRecord(dict(metrics))}) for metrics in metrics_of.values()]
             own = dict(self._custom.aggregate(replies, key))
             return {**{f"clients_{name}": value for name, value in own.items()}, **each}
-        tested = np.array([metrics[key] for metrics in told.values()], dtype=float)
-        known = np.minimum(tested, self._directory.samples[list(told)])
+        tested = np.array([metrics[key] for metrics in metrics_of.values()], dtype=float)
+        known = np.minimum(tested, self._directory.samples[list(metrics_of)])
         weights = known if self._max_share is None else limit_shares(known, self._max_share)
-        names = [name for name in next(iter(told.values())) if name != key]
+        names = [name for name in next(iter(metrics_of.values())) if name != key]
         means: dict[str, object] = {}
         for name in names:
-            values = [metrics[name] for metrics in told.values()]
+            values = [metrics[name] for metrics in metrics_of.values()]
             means[f"clients_{name}"] = float(np.average(values, weights=weights))
             means[f"clients_{name}_median"] = float(np.median(values))
         return {**means, **each}
@@ -105,21 +105,21 @@ class ClientEvaluation:
         question = RecordDict({"arrays": arrays, "config": self._custom.config or ConfigRecord()})
         if self._mix is not None:
             question["mix"] = self._mix
-        told: dict[int, Metrics] = {}
+        metrics_of: dict[int, Metrics] = {}
 
         def receive(client: int, content: RecordDict) -> None:
             most = MOST_TESTED * int(self._directory.samples[client])
-            told[client] = _metrics(content, self._custom.weighted_by_key, most)
+            metrics_of[client] = _metrics(content, self._custom.weighted_by_key, most)
 
-        asked = dict.fromkeys(self._cohort(model.round), question)
-        self._directory.ask(EVALUATE, asked, receive, model.round, all_needed=True)
-        return told
+        questions = dict.fromkeys(self._cohort(model.round), question)
+        self._directory.ask(EVALUATE, questions, receive, model.round, all_needed=True)
+        return metrics_of
 
     def _cohort(self, round_: int) -> list[int]:
         clients = len(self._directory.samples)
         rng = generator(self._seed, Purpose.EVALUATION_COHORT, round_)
-        asked = max(share_of(clients, self._federation.fraction_evaluate), self._federation.min_evaluate)
-        return sorted(rng.choice(clients, min(asked, clients), replace=False).tolist())
+        wanted_clients = max(share_of(clients, self._federation.fraction_evaluate), self._federation.min_evaluate)
+        return sorted(rng.choice(clients, min(wanted_clients, clients), replace=False).tolist())
 
 
 def _metrics(content: RecordDict, key: str, most_samples: int) -> Metrics:
@@ -139,14 +139,13 @@ def _metrics(content: RecordDict, key: str, most_samples: int) -> Metrics:
     return {name: read_float(values, name, *bounds[name]) for name in bounds} | {key: samples}
 
 
-def _alike(told: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
+def _alike(metrics_of: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
     """Return the answers with the metrics that most clients have: no single client decides what is measured."""
-    votes = Counter(frozenset(told[client]) for client in sorted(told))
+    votes = Counter(frozenset(metrics_of[client]) for client in sorted(metrics_of))
     common = max(votes, key=votes.__getitem__, default=frozenset())
-    for client in sorted(told):
-        if told[client].keys() != common:
-            reason = (
-                f"its evaluation has {short_repr(sorted(told[client]))}, most have {short_repr(sorted(common))}"
-            )
+    for client in sorted(metrics_of):
+        if metrics_of[client].keys() != common:
+            own, usual = short_repr(sorted(metrics_of[client])), short_repr(sorted(common))
+            reason = f"its evaluation has {own}, most have {usual}"
             LOG.warning("round %d, evaluation: client %d is left out: %s", round_, client, reason)
-    return {client: metrics for client, metrics in told.items() if metrics.keys() == common}
+    return {client: metrics for client, metrics in metrics_of.items() if metrics.keys() == common}

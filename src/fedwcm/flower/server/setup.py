@@ -103,7 +103,7 @@ class FederationSetup:
         if "series" in facts:  # its name before 0.1.0
             facts["run_id"] = facts.pop("series")
         statistics = {key: np.array(values) for key, values in facts["statistics"].items()}
-        samples = {int(client): told for client, told in facts["first_samples"].items()}
+        samples = {int(client): number for client, number in facts["first_samples"].items()}
         reasons = {int(client): reason for client, reason in facts["not_counted"].items()}
         arrays = {"totals": np.array(facts["totals"]), "statistics": statistics}
         facts["reporting"] = tuple(facts.get("reporting", ()))
@@ -119,8 +119,8 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
     totals, deviation = decode_total(
         counted.total, len(counted.clients), noise_bound(options.config.privacy.epsilon)
     )
-    told = dict(sorted(directory.first_samples.items()))
-    unasked = {c: NOT_ASKED for c in told if c not in counted.clients and c not in counted.left_out}
+    first_samples = dict(sorted(directory.first_samples.items()))
+    unasked = {c: NOT_ASKED for c in first_samples if c not in counted.clients and c not in counted.left_out}
     return FederationSetup(
         run_id=uuid.uuid4().hex[:16],
         clients=len(directory.samples),
@@ -128,7 +128,7 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
         totals=totals,
         deviation=deviation,
         statistics={},
-        first_samples=told,
+        first_samples=first_samples,
         not_counted={**{c: str(why) for c, why in counted.left_out.items()}, **unasked},
         counted_with=_counted_with(options.config),
     )
@@ -144,14 +144,16 @@ def with_statistics(
     setup: FederationSetup, directory: ClientDirectory, options: AppOptions, method: ClientStatistics
 ) -> FederationSetup:
     """Ask the clients that were counted for what the method wants to know about them."""
-    told = _statistics(directory, setup.counted, method, setup.population(options.config))
+    reports = _statistics(directory, setup.counted, method, setup.population(options.config))
     needed = options.federation.min_clients
-    if len(told) < needed:
+    if len(reports) < needed:
         raise RuntimeError(
-            f"{len(told)} clients reported their statistics, flower.min_clients = {needed} are needed"
+            f"{len(reports)} clients reported their statistics, flower.min_clients = {needed} are needed"
         )
-    statistics = {key: np.array([told[client][key] for client in told]) for key in next(iter(told.values()))}
-    return replace(setup, statistics=statistics, reporting=tuple(told))
+    statistics = {
+        key: np.array([reports[client][key] for client in reports]) for key in next(iter(reports.values()))
+    }
+    return replace(setup, statistics=statistics, reporting=tuple(reports))
 
 
 def _statistics(
@@ -161,7 +163,7 @@ def _statistics(
 
     Where the server has seen a client's counts, it believes only what follows from them.
     """
-    told: dict[int, dict[str, float]] = {}
+    reports: dict[int, dict[str, float]] = {}
     for client, counts in directory.counts.items():
         exact = method.client_statistics(as_counts(counts[None]), population)
         directory.statistics[client] = {key: float(values[0]) for key, values in exact.items()}
@@ -177,11 +179,11 @@ def _statistics(
         values = dict(content.metric_records["statistics"])
         allowed = bounds(client)
         require_names("statistics", values, allowed)
-        told[client] = {key: read_float(values, key, *with_tolerance(*allowed[key])) for key in allowed}
+        reports[client] = {key: read_float(values, key, *with_tolerance(*allowed[key])) for key in allowed}
 
     question = RecordDict({"population": population_record(population)})
     directory.ask("query.statistics", dict.fromkeys(clients, question), receive)
-    return {client: told[client] for client in sorted(told)}
+    return {client: reports[client] for client in sorted(reports)}
 
 
 def _counted_with(config: Config) -> dict[str, object]:

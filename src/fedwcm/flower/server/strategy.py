@@ -114,8 +114,8 @@ class Strategy(FedAvg):
         )
 
     def _run_config(self, rounds: int, timeout: float, train: ConfigRecord | None) -> dict[str, object]:
-        given = dict(train or {})
-        for key in given:
+        train_config = dict(train or {})
+        for key in train_config:
             if "." not in key and key not in TRAIN_CONFIG:
                 raise unknown("key of the train config:", key, [*TRAIN_CONFIG, "local.lr"])
         return {
@@ -126,7 +126,7 @@ class Strategy(FedAvg):
             "flower.min_available": self.min_available_nodes,
             "flower.timeout": float(timeout),
             "run.rounds": rounds,
-            **{TRAIN_CONFIG.get(key, key): value for key, value in given.items()},
+            **{TRAIN_CONFIG.get(key, key): value for key, value in train_config.items()},
             **self.settings,
             "method.name": self.method,
         }
@@ -155,13 +155,13 @@ def _note(record: RoundRecord, result: Result) -> None:
     if record.train_loss is not None and record.train_accuracy is not None:
         trained: dict[str, Any] = {"loss": record.train_loss, "accuracy": record.train_accuracy}
         result.train_metrics_clientapp[record.round] = MetricRecord(trained)
-    if told := _named("clients_", record):
-        result.evaluate_metrics_clientapp[record.round] = MetricRecord(told)
-    if tested := _named("server_", record):  # by this process, or by the one that began the run
+    if client_metrics := _with_prefix("clients_", record):
+        result.evaluate_metrics_clientapp[record.round] = MetricRecord(client_metrics)
+    if tested := _with_prefix("server_", record):  # by this process, or by the one that began the run
         result.evaluate_metrics_serverapp.setdefault(record.round, MetricRecord(tested))
 
 
-def _named(prefix: str, record: RoundRecord) -> dict[str, Any]:
+def _with_prefix(prefix: str, record: RoundRecord) -> dict[str, Any]:
     """Return the numbers under names with this prefix; those that a record holds as none were not finite."""
     return {key.removeprefix(prefix): _number(v) for key, v in record.extra.items() if key.startswith(prefix)}
 

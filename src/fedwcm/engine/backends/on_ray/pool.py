@@ -7,11 +7,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from fedwcm.core.batch import Federation
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.engine.backends.on_ray.cluster import Cluster, end_worker, room_for
 from fedwcm.engine.backends.on_ray.packing import pack
 from fedwcm.engine.backends.on_ray.worker import RayWorker, WorkerSetup
-from fedwcm.engine.federation import Federation
 
 ATTEMPTS = 3
 """How often the same thing may fail: to start a worker, to train a block of clients, to sum what workers hold."""

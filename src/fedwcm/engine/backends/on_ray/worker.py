@@ -9,13 +9,13 @@ import ray
 import torch
 from numpy.typing import NDArray
 
+from fedwcm.core.batch import Federation
 from fedwcm.core.types import Floats, Ints, State
 from fedwcm.engine.backends.in_process import InProcess
 from fedwcm.engine.backends.on_ray.fixed_point import add_weighted, magnitudes
 from fedwcm.engine.backends.on_ray.packing import Packed, pack, unpack
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
-from fedwcm.engine.federation import Federation
 from fedwcm.engine.memory import keep_freed_memory
 from fedwcm.engine.network import Network
 from fedwcm.engine.uploads import row_norms
@@ -132,19 +132,21 @@ class RayWorker:
         assert phase == self._phase, "uploads are kept until the next phase"
         total: Floats | None = None
         for members, upload in self._uploads:
-            asked, places = _places(members, ids)
-            if not len(asked):
+            members_here, places = _places(members, ids)
+            if not len(members_here):
                 continue
             if total is None:
                 total = np.zeros((len(weights), upload[key][0].numel()))
-            rows = upload[key] if len(asked) == len(members) else upload[key][torch.from_numpy(asked)]
+            rows = (
+                upload[key] if len(members_here) == len(members) else upload[key][torch.from_numpy(members_here)]
+            )
             add_weighted(total, rows, weights[:, places], unit)
         assert total is not None, "a worker is asked for the clients that it has trained"
         return total
 
-    def add_own(self, *asked: Any) -> None:
+    def add_own(self, *arguments: Any) -> None:
         """Form such a sum for whoever asks for it next."""
-        self._sum = self.sum_own(*asked)
+        self._sum = self.sum_own(*arguments)
 
     def total(self, *others: Floats) -> Floats:
         """Return the sum that was formed last plus those of other workers, which is kept no longer."""
@@ -156,14 +158,14 @@ class RayWorker:
     def rows(self, phase: int, key: str, ids: Ints) -> Packed:
         """Return these clients' uploads themselves, in this order."""
         assert phase == self._phase, "uploads are kept until the next phase"
-        found = dict[int, torch.Tensor]()
+        row_of = dict[int, torch.Tensor]()
         for members, upload in self._uploads:
-            found |= dict(zip(members.tolist(), upload[key], strict=True))
-        return pack(torch.stack([found[client] for client in ids.tolist()]))
+            row_of |= dict(zip(members.tolist(), upload[key], strict=True))
+        return pack(torch.stack([row_of[client] for client in ids.tolist()]))
 
 
 def _places(members: Ints, ids: Ints) -> tuple[Ints, Ints]:
     """Return which members of a block are among these sorted ids, and where among them."""
     places = np.minimum(np.searchsorted(ids, members), len(ids) - 1)
-    asked = np.flatnonzero(ids[places] == members)
-    return asked, places[asked]
+    rows = np.flatnonzero(ids[places] == members)
+    return rows, places[rows]

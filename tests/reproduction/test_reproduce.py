@@ -55,7 +55,7 @@ def test_every_preset_expands_to_runs_whose_options_all_exist() -> None:
         preset = load_preset(name)
         cells = expand(preset, Scope()) if preset.kind == "training" else []
         for cell in {(c.settings["method.name"], c.settings.get("loss.name")): c for c in cells}.values():
-            cell.resolved()
+            cell.resolve()
         assert len({cell.fingerprint for cell in cells}) == len(cells)
         if cells:
             assert set(preset.rows) | set(preset.columns) <= set(cells[0].point)
@@ -63,7 +63,7 @@ def test_every_preset_expands_to_runs_whose_options_all_exist() -> None:
 
 
 def test_the_presets_are_linked_from_the_configurations() -> None:
-    links = Path(__file__).parents[1] / "configs" / "paper"
+    links = Path(__file__).parents[2] / "configs" / "paper"
     assert sorted(link.stem for link in links.glob("*.toml")) == sorted([*preset_names(), "common"])
     assert all(link.exists() for link in links.iterdir())
 
@@ -143,10 +143,10 @@ def test_a_cell_whose_default_has_changed_is_run_again(tmp_path: Path, monkeypat
     run("figure8", tmp_path, scope)
     (cell,) = expand(load_preset("figure8"), scope)
     assert ResultStore(tmp_path / "results").find(cell) is not None
-    now = cell.resolved()
-    monkeypatch.setattr(Cell, "resolved", lambda self: {**now, "method.temperature_scale": 7.0})
+    now = cell.resolve()
+    monkeypatch.setattr(Cell, "resolve", lambda self: {**now, "method.temperature_scale": 7.0})
     assert ResultStore(tmp_path / "results").find(cell) is None
-    monkeypatch.setattr(Cell, "resolved", lambda self: {**now, "method.an_option_of_tomorrow": 1})
+    monkeypatch.setattr(Cell, "resolve", lambda self: {**now, "method.an_option_of_tomorrow": 1})
     assert ResultStore(tmp_path / "results").find(cell) is not None
 
 
@@ -279,7 +279,7 @@ def test_estimates_are_those_of_stored_runs() -> None:
     (cell,) = expand(load_preset("figure8"), Scope(**{**vars(TINY), "methods": ["FedAvg"]}))
 
     class Stored:
-        def timed(self) -> Iterator[tuple[Settings, float]]:
+        def run_times(self) -> Iterator[tuple[Settings, float]]:
             yield from ((cell.settings, seconds) for seconds in (50.0, 100.0, 9000.0))
             yield {**cell.settings, "local.no_such_option": 1}, 1.0
 
@@ -328,8 +328,8 @@ def test_an_option_for_all_reaches_every_run_and_one_that_a_method_fixes_is_refu
         return expand(load_preset("figure8"), replace(TINY, methods=methods, settings=options))
 
     (cell,) = cells(["fedcm"], method__alpha=0.3, run__eval_every=2)
-    assert cell.resolved()["method.alpha"] == 0.3
-    assert cell.resolved()["run.eval_every"] == 2
+    assert cell.resolve()["method.alpha"] == 0.3
+    assert cell.resolve()["run.eval_every"] == 2
     with pytest.raises(ValueError, match=r"fedwcm\+ fixes server.ema"):
         cells(["fedcm", "fedwcm+"], server__ema=0.5)
     with pytest.raises(ValueError, match=r"run\.seed is not for --set"):

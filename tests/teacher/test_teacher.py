@@ -15,17 +15,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
 import fedwcm
+from fedwcm.core.batch import InMemoryFederation
 from fedwcm.data import Dataset, load_dataset
-from fedwcm.engine.federation import InMemoryFederation
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.teacher import Teacher, zero_shot
 from fedwcm.teacher.__main__ import main
-
-from .factories import BY_STEPS, CLASSES, Bench, Clusters, clusters, mlp, population
-from .specimens import ByAutograd
+from tests.factories import BY_STEPS, CLASSES, Bench, Clusters, clusters, mlp, population
+from tests.specimens import ByAutograd
 
 CHEAP: dict[str, Any] = {
     "features": 20,
@@ -317,7 +316,7 @@ def test_creff_and_clip2fl_beat_fedavg_on_the_rare_classes_of_the_digits(digits_
 
 
 def test_the_example_of_an_own_teacher_makes_a_file_that_clip2fl_trains_with(tmp_path: Path) -> None:
-    script = Path(__file__).parent.parent / "examples" / "own-teacher" / "make_teacher.py"
+    script = Path(__file__).parents[2] / "examples" / "own-teacher" / "make_teacher.py"
     file = tmp_path / "teacher.safetensors"
     command = [sys.executable, str(script), "--dataset", "digits", "--out", str(file)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
