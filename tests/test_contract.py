@@ -5,13 +5,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 
 import fedwcm
 from fedwcm.core.method import Method
 from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, Report, State, Vec
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
-from fedwcm.testing import CHECKS, DOCUMENTATION, Check, check_docstring_cites_its_source, check_method
+from fedwcm.testing import CHECKS, DOCUMENTATION, Check, check_it_is_documented, check_method
 
 CHEAP: dict[str, dict[str, Any]] = {
     "ccvr": {"last": 20, "virtual": 20, "retrain_epochs": 2, "retrain_batch": 16},
@@ -24,18 +25,26 @@ CHEAP: dict[str, dict[str, Any]] = {
 NAMES = [*(name for name in METHODS if name != "clip2fl"), "mofedsam+wcm", "fedcm+wcm"]
 """CLIP2FL needs a teacher's file: its own tests make one and run the checks."""
 
+CASES = [(name, CHEAP.get(name, {})) for name in NAMES] + [
+    (name, {"memory": "server"}) for name in ("fedlesam", "fedlesam-s", "fedlesam-d")
+]
+
 
 @pytest.mark.parametrize(
     "check", [*CHECKS, *DOCUMENTATION], ids=lambda check: check.__name__.removeprefix("check_")
 )
-@pytest.mark.parametrize("name", NAMES)
-def test_method_keeps_the_contract(name: str, check: Check) -> None:
-    check(METHODS[name], CHEAP.get(name, {}), CrossEntropy())
+@pytest.mark.parametrize(
+    ("name", "options"), CASES, ids=[f"{name} {options}".removesuffix(" {}") for name, options in CASES]
+)
+def test_method_keeps_the_contract(name: str, options: dict[str, Any], check: Check) -> None:
+    check(METHODS[name], options, CrossEntropy())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cited(Method):
     """FedAvg (McMahan et al., 2017), in a file that says nothing of it, as a notebook is."""
+
+    name: ClassVar[str] = "cited"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +53,9 @@ class Uncited(Method):
 
 
 def test_a_source_may_be_cited_by_the_class_alone_but_must_be_cited() -> None:
-    check_docstring_cites_its_source(Cited, {}, CrossEntropy())
+    check_it_is_documented(Cited, {}, CrossEntropy())
     with pytest.raises(AssertionError, match="cite a source"):
-        check_docstring_cites_its_source(Uncited, {}, CrossEntropy())
+        check_it_is_documented(Uncited, {}, CrossEntropy())
 
 
 def test_a_method_of_ones_own_needs_no_name_and_no_source() -> None:
@@ -103,3 +112,20 @@ class Still(Method):
 def test_behaviour_is_tested_without_documentation() -> None:
     with pytest.raises(AssertionError, match="accuracy is"):
         check_method(Still)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overwriting(Method):
+    """Writes into what the server has sent."""
+
+    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
+        ctx.message["scale"].mul_(0.5)
+        return super().finish(w, c, ctx)
+
+    def broadcast(self, s: State) -> State:
+        return {"scale": torch.ones(1)}
+
+
+def test_a_hook_that_writes_into_an_argument_is_named() -> None:
+    with pytest.raises(AssertionError, match=r"finish changed its argument \(scale\)"):
+        check_method(Overwriting)

@@ -14,9 +14,9 @@ is broken.
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -29,7 +29,7 @@ from fedwcm.core.batch import Batch, InMemoryFederation, Outputs
 from fedwcm.core.disclosure import contributions, decode_total
 from fedwcm.core.loss import Loss, LossGradient
 from fedwcm.core.method import Method, PersonalModels
-from fedwcm.core.types import Clients, Context, Population, Vec
+from fedwcm.core.types import Clients, Cohort, Context, Population, Vec
 from fedwcm.engine import step
 from fedwcm.engine.backends.in_process import InProcess
 from fedwcm.engine.backends.plan import stacked_forward
@@ -104,18 +104,14 @@ def check_frozen_dataclass(cls: type[Method], options: dict[str, Any], loss: Los
     assert lost is None, lost
 
 
-def check_it_has_a_name(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Check that the registry finds it by a name."""
-    assert cls.name, "a method must have a name"
-
-
-def check_docstring_cites_its_source(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Check that the file or the class names the paper that it implements, and the class its options."""
+def check_it_is_documented(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
+    """Check that the registry has a name for it, the file or the class its paper, and the class its options."""
     pages = [inspect.getdoc(place) or "" for place in (inspect.getmodule(cls), cls)]
     assert re.search(r"\b(19|20)\d\d\b", "\n".join(pages)), "the docstring must cite a source, with its year"
     described = " ".join(inspect.getdoc(base) or "" for base in cls.__mro__)
     for field in fields(cls):
         assert f"{field.name}:" in described, f"the option {field.name} must be described under Args"
+    assert cls.name, "a method must have a name"
 
 
 def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
@@ -125,12 +121,22 @@ def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], 
 
 
 def check_hooks_change_none_of_their_arguments(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Pure hooks: the state before a round is the same after it, and running the round again gives the same."""
-    engine = _engine(cls(**options), loss)
+    """Pure hooks: what they are given is the same after the call, and running a round again gives the same."""
+
+    def watch(name: str, hook: Hook) -> Hook:
+        def call(self: Method, *arguments: Any) -> Any:
+            before = [torch.as_tensor(value).clone() for _, value in _parts_of(arguments)]
+            result = hook(self, *arguments)
+            for (key, value), copy in zip(_parts_of(arguments), before, strict=True):
+                assert torch.equal(torch.as_tensor(value), copy), f"{name} changed its argument{key}"
+            return result
+
+        return call
+
+    engine = _engine(_wrap_hooks(cls, HOOKS, watch)(**options), loss)
     before = _run_rounds(engine, 2)
-    copy = _copy(before)
     after, record = engine.step(before)
-    _assert_same(before, copy, "the state before the round was changed")
+    engine.trainer.method.eval_params(after.x, after.method)
     if not engine.store.keeps_anything:
         again, record_again = engine.step(before)
         _assert_same(after, again, "the same round run twice gave two results")
@@ -169,6 +175,10 @@ def check_rows_of_a_hook_do_not_mix(cls: type[Method], options: dict[str, Any], 
 ROW_HOOKS = ("init_client", "local_lr", "probe", "prepare", "start", "direction", "finish")
 """Hooks that return a row for each client of their block, in the order in which a round calls them."""
 
+HOOKS = (*ROW_HOOKS, "init", "broadcast", "probe_broadcast", "after_probe", "weights", "update", "eval_params")
+"""Hooks that must leave what they are given as it is."""
+
+Hook = Callable[..., Any]
 Call = tuple[int, int, int, str]
 """The round, the position of the hook among `ROW_HOOKS`, the client, and which part of what it returned."""
 
@@ -177,30 +187,36 @@ def _rows_by_hook(cls: type[Method], options: dict[str, Any], loss: Loss, stacke
     """Return the row that each hook returned for each client, at its first call of a round."""
     rows: dict[Call, Tensor] = {}
 
-    def record_hook(order: int) -> Callable[..., Any]:
-        hook: Callable[..., Any] = getattr(cls, ROW_HOOKS[order])
-
+    def record(name: str, hook: Hook) -> Hook:
         def call(self: Method, *arguments: Any) -> Any:
             result, block = hook(self, *arguments), arguments[-1]
             round_, ids = (0, block.ids) if isinstance(block, Clients) else (block.round, block.clients.ids)
             for key, values in _parts_of(result):
                 for k, client in enumerate(ids):
                     row = torch.as_tensor(values[k], dtype=torch.float64)
-                    rows.setdefault((round_, order, int(client), key), row.clone())
+                    rows.setdefault((round_, ROW_HOOKS.index(name), int(client), key), row.clone())
             return result
 
         return call
 
-    hooks = {name: record_hook(order) for order, name in enumerate(ROW_HOOKS) if hasattr(cls, name)}
-    watched = type(cls.__name__, (cls,), hooks)
+    watched = _wrap_hooks(cls, ROW_HOOKS, record)
     _run_rounds(_engine(watched(**options), loss, dtype=torch.float64, stacked=stacked), 3)
     return rows
 
 
+def _wrap_hooks(cls: type[Method], names: Sequence[str], wrap: Callable[[str, Hook], Hook]) -> type[Method]:
+    """Return the method with these hooks, where it has them, wrapped."""
+    return type(
+        cls.__name__, (cls,), {name: wrap(name, getattr(cls, name)) for name in names if hasattr(cls, name)}
+    )
+
+
 def _parts_of(result: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the tensors and arrays that a hook has returned, with a name for each."""
+    """Yield the tensors and arrays that a hook takes or returns, with a name for each."""
     if isinstance(result, (Tensor, np.ndarray)):
         yield name, result
+    elif isinstance(result, (Context, Cohort)):
+        yield from _parts_of({part.name: getattr(result, part.name) for part in fields(result)})
     elif isinstance(result, dict):
         for key, value in result.items():
             yield from _parts_of(value, f" ({key})")
@@ -211,35 +227,33 @@ def _parts_of(result: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def check_engines_agree(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """One client at a time and all clients stacked give the same model."""
-    with _default_dtype(torch.float64):
-        ends = [
-            _run_rounds(_engine(cls(**options), loss, dtype=torch.float64, stacked=stacked), 4)
-            for stacked in (False, True)
-        ]
-    gap = float((ends[0].x - ends[1].x).abs().max())
+    gap = _gap_between(cls, options, loss, {"stacked": False}, {"stacked": True})
     assert gap < 1e-7, f"engines differ by {gap}"
 
 
 def check_block_size_does_not_matter(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
     """Blocks of two clients and of five give the same model."""
-    with _default_dtype(torch.float64):
-        ends = [
-            _run_rounds(_engine(cls(**options), loss, dtype=torch.float64, stacked=True, block=block), 3)
-            for block in (2, 5)
-        ]
-    gap = float((ends[0].x - ends[1].x).abs().max())
+    gap = _gap_between(cls, options, loss, {"stacked": True, "block": 2}, {"stacked": True, "block": 5})
     assert gap < 1e-7, f"the division into blocks changed the model by {gap}"
 
 
+def _gap_between(cls: type[Method], options: dict[str, Any], loss: Loss, *engines: dict[str, Any]) -> float:
+    """Return how far the models of two engines lie apart after four rounds."""
+    with _default_dtype(torch.float64):
+        one, other = (
+            _run_rounds(_engine(cls(**options), loss, dtype=torch.float64, **engine), 4).x for engine in engines
+        )
+    return float((one - other).abs().max())
+
+
 def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Two rounds, a copy of all state into a new engine, two more rounds: the same bits as four in a row."""
+    """Two rounds, all state into a new engine, two more rounds: the same bits as four in a row."""
     whole = _run_rounds(_engine(cls(**options), loss), 4)
     first, second = _engine(cls(**options), loss), _engine(cls(**options), loss)
-    middle = _copy(_run_rounds(first, 2))
+    end = _run_rounds(first, 2)
     visited = first.store.visited_clients()
     if len(visited):
         second.store.write(visited, first.store.read(visited, torch.device("cpu")))
-    end = middle
     for _ in range(2):
         end, _ = second.step(end)
     _assert_same(whole, end, "a resumed run went another way")
@@ -292,7 +306,7 @@ CHECKS: tuple[Check, ...] = (
 )
 """What every method keeps."""
 
-DOCUMENTATION: tuple[Check, ...] = (check_it_has_a_name, check_docstring_cites_its_source)
+DOCUMENTATION: tuple[Check, ...] = (check_it_is_documented,)
 """What the methods of this package keep besides."""
 
 
@@ -305,12 +319,7 @@ class _Flat(CrossEntropy):
 
 
 def _engine(
-    method: Method,
-    loss: Loss,
-    *,
-    dtype: torch.dtype = torch.float32,
-    stacked: bool = False,
-    block: int = 64,
+    method: Method, loss: Loss, *, dtype: torch.dtype = torch.float32, stacked: bool = False, block: int = 64
 ) -> Rounds:
     federation = _federation(dtype)
     network = Network(_model().to(dtype))
@@ -366,10 +375,6 @@ def _run_rounds(engine: Rounds, rounds: int) -> ServerState:
     for _ in range(rounds):
         state, _ = engine.step(state)
     return state
-
-
-def _copy(state: ServerState) -> ServerState:
-    return replace(state, x=state.x.clone(), method={key: value.clone() for key, value in state.method.items()})
 
 
 def _assert_same(one: ServerState, other: ServerState, complaint: str) -> None:

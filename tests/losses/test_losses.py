@@ -28,7 +28,7 @@ from fedwcm.losses.vs import VS
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.samplers import SAMPLERS
 from fedwcm.samplers.balanced import Balanced
-from tests.factories import clusters, headless, make_rounds, make_trainer, mlp, run_rounds
+from tests.factories import clusters, headless, make_rounds, make_trainer, run_rounds
 from tests.losses.builders import batch_of, context_of, logits_view, numbers, slope, value, view_of
 
 EVEN = [[4, 4, 4], [6, 6, 6]]
@@ -125,20 +125,6 @@ def test_padding_leaves_the_clients_state_alone(loss: Loss) -> None:
     assert state.keys() == padded.keys()
     for key in state:
         torch.testing.assert_close(padded[key], state[key])
-
-
-@pytest.mark.parametrize("loss", VARIANTS.values(), ids=VARIANTS.keys())
-def test_stacked_clients_train_as_they_do_one_by_one(loss: Loss) -> None:
-    data = clusters()
-    ends = []
-    for stacked in (False, True):
-        training = make_trainer(FedAvg(), data.federation, mlp(), stacked=stacked, loss=loss)
-        simulated = make_rounds(training, data.federation, block=64 if stacked else 1)
-        state = run_rounds(simulated, 3)[-1][0]
-        ends.append({"x": state.x, **simulated.store.read(np.arange(5), torch.device("cpu"))})
-    assert ends[0].keys() == ends[1].keys()
-    for key in ends[0]:
-        torch.testing.assert_close(ends[0][key], ends[1][key], rtol=1e-6, atol=1e-6)
 
 
 def test_focal_loss_of_one_sample() -> None:

@@ -17,7 +17,6 @@ from fedwcm.engine.server import RoundMeasures
 from fedwcm.engine.uploads import UploadRows
 from fedwcm.experiment.components import Components
 from fedwcm.losses.cross_entropy import CrossEntropy
-from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL, rotate
 from fedwcm.methods.creff import CReFF, class_gradients
 from fedwcm.methods.fedavg import FedAvg
@@ -30,11 +29,9 @@ from fedwcm.testing import check_method
 from ..factories import (
     BY_STEPS,
     CLASSES,
-    ENGINES,
     FEATURES,
     Bench,
     Clusters,
-    Engine,
     clusters,
     headless,
     make_rounds,
@@ -78,15 +75,6 @@ def head_first(bias: bool = True) -> nn.Module:
 @pytest.fixture(scope="module")
 def data() -> Clusters:
     return clusters()
-
-
-@pytest.fixture
-def teacher_file(tmp_path: Path, data: Clusters) -> str:
-    """A teacher of the clusters, with embeddings that are longer than the models' features."""
-    path = tmp_path / "teacher.safetensors"
-    labels = torch.from_numpy(data.labels)
-    Teacher(numbers(len(labels), CLASSES), numbers(CLASSES, 9, seed=1), labels).write(path)
-    return str(path)
 
 
 # --- the clients' gradients ------------------------------------------------------------------------------
@@ -257,19 +245,6 @@ def test_model_in_training_is_fedavgs_bit_for_bit(data: Clusters, bias: bool) ->
 # --- the round -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["vectorized", "parallel"])
-@pytest.mark.parametrize("name", ["creff", "clip2fl"])
-def test_engines_agree(data: Clusters, name: str, engine: str, teacher_file: str) -> None:
-    method: CReFF = CReFF(**CHEAP)
-    objective: CrossEntropy = CrossEntropy()
-    if name == "clip2fl":
-        method, objective = CLIP2FL(**CHEAP, teacher=teacher_file), Distillation(teacher=teacher_file)
-    ends = [_played(method, data, mlp(), 3, ENGINES[e], loss=objective)[-1][0] for e in ("sequential", engine)]
-    torch.testing.assert_close(ends[0].x, ends[1].x, rtol=1e-8, atol=1e-10)
-    for key, value in ends[0].method.items():
-        torch.testing.assert_close(value, ends[1].method[key], rtol=1e-6, atol=1e-8)
-
-
 def test_update_changes_nothing_and_draws_from_the_cohort_alone(data: Clusters) -> None:
     method, module = CReFF(**CHEAP), mlp()
     x, layout = _flat(module)
@@ -369,12 +344,8 @@ def _flat(module: nn.Module) -> tuple[Tensor, Layout]:
     return network.initial()[0], network.layout
 
 
-def _played(
-    method: Any, data: Clusters, module: nn.Module, rounds: int, engine: Engine | None = None, **options: Any
-) -> list[tuple[Any, RoundMeasures]]:
-    engine = engine or Engine()
-    training = make_trainer(method, data.federation, module, stacked=engine.stacked, **options)
-    return run_rounds(make_rounds(training, data.federation, block=engine.block, workers=engine.workers), rounds)
+def _played(method: Any, data: Clusters, module: nn.Module, rounds: int) -> list[tuple[Any, RoundMeasures]]:
+    return run_rounds(make_rounds(make_trainer(method, data.federation, module), data.federation), rounds)
 
 
 def _cohort(data: Clusters, layout: Layout) -> Cohort:

@@ -14,19 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.config.settings import from_settings
 from fedwcm.core.batch import Batch, InMemoryFederation, Outputs
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, State
-from fedwcm.engine.evaluate import evaluate
 from fedwcm.engine.fast.affine_step import Gradient  # type: ignore[attr-defined]
 from fedwcm.engine.forward import VmapForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import Participation
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.server import RoundMeasures
-from fedwcm.experiment.build import build
 from fedwcm.methods import METHODS
 
 from ..factories import Scripted, make_rounds, make_trainer
@@ -357,15 +354,6 @@ def test_a_step_takes_one_gradient_and_two_with_mime_and_a_probe_one_pass(name: 
     assert counting.gradients == {"mime": 2 * LONGEST + 1, "mimelite": LONGEST + 1}.get(name, LONGEST)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_clients_one_by_one_and_stacked_agree_and_a_round_without_answers_changes_nothing(name: str) -> None:
-    who = Scripted([[0, 2, 3], [], [1, 2, 5], [0, 4]])
-    stacked, single = (train(name, 4, problem(noise=0.3), who=who, stacked=s) for s in (True, False))
-    np.testing.assert_allclose(stacked.xs, single.xs, rtol=1e-12, atol=1e-14)
-    np.testing.assert_array_equal(stacked.xs[0], stacked.xs[1])
-    assert np.abs(stacked.xs[3] - stacked.xs[2]).max() > 1e-4
-
-
 @pytest.mark.parametrize(
     ("name", "field", "value"),
     [
@@ -385,14 +373,3 @@ def test_an_option_out_of_range_is_named(name: str, field: str, value: float) ->
     make: Callable[..., object] = METHODS[name]
     with pytest.raises(ValueError, match=f"{field} = {value}"):
         make(**{field: value})
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_digits_are_learnt_with_the_default_options(name: str) -> None:
-    experiment = build(from_settings({"method.name": name, "run.device": "cpu"}))
-    state = experiment.rounds.start(experiment.x, experiment.buffers)
-    for _ in range(15):
-        state, _ = experiment.rounds.step(state)
-    model, test = experiment.rounds.trainer.method.eval_params(state.x, state.method), experiment.test
-    confusion = evaluate(experiment.network, model, state.buffers, test.inputs, test.labels, 10).confusion
-    assert np.trace(confusion) / confusion.sum() > 0.35
