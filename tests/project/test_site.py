@@ -14,6 +14,12 @@ import pytest
 
 import fedwcm
 from tests.project import ROOT
+from tests.reports.browser import browser, require_browser, show_page
+
+WIDER = """return [...document.querySelectorAll('.md-content table')]
+    .filter(table => table.scrollWidth > table.closest('.md-typeset__scrollwrap').clientWidth + 1)
+    .map(table => table.rows[0].innerText)"""
+"""The heads of the tables that have to be scrolled."""
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("material", "mkdocstrings", "nbconvert")),
@@ -68,6 +74,14 @@ def test_navigation_has_its_groups_and_the_search_leads_to_guides(site: Path) ->
     assert (site / "search" / "search_index.js").exists()  # the search works in a folder that is read from disk
     assert "--help-all" in (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert page.index('id="four-doors"') < page.index('id="install"')
+
+
+def test_reproduced_tables_fit_a_laptop(site: Path, tmp_path: Path) -> None:
+    require_browser()
+    with browser(tmp_path) as driver:
+        for page in sorted((site / "results").glob("table*.html")):
+            show_page(driver, page)
+            assert driver.execute_script(WIDER) == [], page.name
 
 
 def test_formulas_are_set_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:
