@@ -31,6 +31,8 @@ OBJECTS = {
     "model": "ModelLike",
     "loss": "LossLike",
     "sampler": "SamplerLike",
+    "metrics": "Sequence[MetricLike]",
+    "track": "Sequence[TrackerLike]",
 }
 """Types of keywords that take objects beside what an option is as text."""
 
@@ -47,9 +49,11 @@ if TYPE_CHECKING:
         ClientsLike,
         DataLike,
         LossLike,
+        MetricLike,
         ModelLike,
         PartitionLike,
         SamplerLike,
+        TrackerLike,
     )
 '''
 

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from fedwcm.data.partition import Partition
     from fedwcm.diagnosis import bench, doctor
     from fedwcm.experiment.partitioning import PartitionedData
+    from fedwcm.experiment.trackers.protocol import Tracker
     from fedwcm.flower.app.init import flower_check as flower_check
     from fedwcm.flower.app.init import flower_init as flower_init
+    from fedwcm.metrics.own import Evaluated
     from fedwcm.reports.write import report
     from fedwcm.reproduction.command import reproduce
 
@@ -41,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Dataset",
+    "Evaluated",
     "Loss",
     "Method",
     "Partition",
@@ -48,6 +51,7 @@ __all__ = [
     "Predictions",
     "Result",
     "Sampler",
+    "Tracker",
     "bench",
     "calibrate",
     "choose_operating_point",
@@ -81,6 +85,8 @@ _HOMES = {
     "Predictions": "fedwcm.api.evaluation",
     "Result": "fedwcm.api.result",
     "Sampler": "fedwcm.core.batch",
+    "Evaluated": "fedwcm.metrics.own",
+    "Tracker": "fedwcm.experiment.trackers.protocol",
     "bench": "fedwcm.diagnosis",
     "calibrate": "fedwcm.api.operating",
     "choose_operating_point": "fedwcm.api.operating",

@@ -46,7 +46,7 @@ NOT_RUN = {
     "flwr_datasets.partitioner": "not among the pinned packages, and the reader's own data",
     "--model my_model:make": "stops in the debugger",
     "            breakpoint()": "stops in the debugger",
-    "class Printer(Tracker):": "an excerpt; tests/experiment/trackers has the same tracker",
+    "class Printer(fedwcm.Tracker):": "an excerpt; tests/experiment/trackers has the same tracker",
 }
 """Snippets that are not run here, by a text that they contain, and why."""
 

@@ -15,6 +15,8 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.data import Dataset
 from fedwcm.data.partition import Partition
+from fedwcm.experiment.trackers.protocol import Tracker
+from fedwcm.metrics.own import Metric
 
 
 class DataFrame(Protocol):
@@ -36,7 +38,12 @@ class HuggingFaceDataset(Protocol):
 
 
 Array = NDArray[Any] | Tensor
+MetricLike = str | Metric
+TrackerLike = str | Tracker
 MethodLike = str | Method | type[Method]
+MethodsLike = Sequence[MethodLike] | Mapping[str, MethodLike | Mapping[str, object]]
+"""Methods, or by the name that tables show a method, or a method with options of its own."""
+
 LossLike = str | Loss | type[Loss]
 SamplerLike = str | Sampler | type[Sampler]
 ModelLike = str | nn.Module | Callable[..., nn.Module]

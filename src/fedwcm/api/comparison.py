@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Unpack, overload
 
-from fedwcm.api.arguments import ConfigLike, MethodLike
+from fedwcm.api.arguments import ConfigLike, MethodsLike
 from fedwcm.api.comparison_result import Comparison
 from fedwcm.api.description import describe_methods, describe_settings
 from fedwcm.api.keywords import CompareKeywords
@@ -29,7 +29,7 @@ from fedwcm.sweeps.plan import SharedData, check, plan
 
 @overload
 def compare(
-    methods: Sequence[MethodLike],
+    methods: MethodsLike,
     seeds: Sequence[int],
     out: str | Path,
     *,
@@ -45,7 +45,7 @@ def compare(
 ) -> Comparison: ...
 @overload
 def compare(
-    methods: Sequence[MethodLike],
+    methods: MethodsLike,
     seeds: Sequence[int],
     out: str | Path,
     *,
@@ -58,7 +58,7 @@ def compare(
     **options: Unpack[CompareKeywords],
 ) -> Forecast: ...
 def compare(
-    methods: Sequence[MethodLike],
+    methods: MethodsLike,
     seeds: Sequence[int],
     out: str | Path,
     *,
@@ -78,7 +78,8 @@ def compare(
 
     Args:
         methods: methods or recipes, each with options in brackets if need be, `"package.module:Name"`, or a
-            `Method` or its class.
+            `Method` or its class; or a dict of these by the names that the table shows, where a dict gives a
+            method options of its own: `{"Ours": {"method": "fedavg", "loss": MyLoss(), "lr": 0.1}}`.
         seeds: one run of each method for each.
         out: folder for the runs, the table and the report.
         grid: values for options, by keyword or dotted name: `{"lr": [0.03, 0.1]}`; every combination is run.

@@ -7,7 +7,7 @@ folder may come from someone else.
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property, partial
 from inspect import isfunction
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fedwcm.api.arguments import ConfigLike, MethodLike
+from fedwcm.api.arguments import ConfigLike, MethodLike, MethodsLike
 from fedwcm.config.flags import settings_from
-from fedwcm.config.options import make
+from fedwcm.config.options import NamedObject, make
 from fedwcm.config.recipes import AUTO, expand_sets
 from fedwcm.config.resolve import import_path, object_name
 from fedwcm.config.schema import COMPONENTS, Component, Config
@@ -31,6 +31,7 @@ from fedwcm.core.method import Method
 from fedwcm.data.partition import PARTITIONS
 from fedwcm.experiment.components import options_of
 from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.trackers.protocol import Tracker
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.models import MODELS
@@ -40,6 +41,9 @@ from fedwcm.sweeps.plan import method_list
 
 CONNECTING = ("run.ray_address",)
 """Options by which a machine connects to another, which could run code on it."""
+
+LISTED_OBJECTS = {"metrics": "a name, or a function of a fedwcm.Evaluated", "track": "a name, or a fedwcm.Tracker"}
+"""Keywords with lists of names, in which objects may stand, too."""
 
 REGISTRIES: dict[str, tuple[Mapping[str, Any], Any]] = {
     "method": (METHODS, Method),
@@ -91,7 +95,8 @@ def describe_run(
             where = "out" if folder is None else folder.path
             raise ValueError(f"{where} holds no run to resume; to start one, say which: a method or a data set")
         return from_settings(own)
-    below = {key: value for key, value in spoken(folder.config(trust=True)).items() if key != "run.device"}
+    below = _without_objects(spoken(folder.config(trust=True)))
+    below.pop("run.device", None)
     return from_settings(overlay(below if trust else _without_trust(below, own, folder.path), own))
 
 
@@ -101,21 +106,35 @@ def _left_by_a_run(path: Path) -> bool:
     return path.name == folder.config_file.name and any(file.exists() for file in left)
 
 
+def _without_objects(settings: Settings) -> Settings:
+    """Return the settings of a folder without the metrics and trackers that were objects: give them again."""
+    kept = dict(settings)
+    for keyword in LISTED_OBJECTS:
+        names = kept.get(f"run.{keyword}")
+        if isinstance(names, list):
+            kept[f"run.{keyword}"] = [name for name in names if not name.startswith(OBJECT)]
+    return kept
+
+
 def _without_trust(settings: Settings, own: Settings, folder: Path) -> Settings:
     """Return the settings with what only the folder says: code not trusted, addresses left out."""
     kept = dict(settings)
     for section in COMPONENTS:
         if (key := f"{section}.name") in settings and key not in own:
             kept[key] = Component(name_in(settings, section), trusted=False)
-    for key in CONNECTING:
+    code = ("run.metrics",) if ":" in str(settings.get("run.metrics")) else ()
+    for key in (*CONNECTING, *code):
         if settings.get(key) is not None and key not in own:
             text = f"{key} = {kept.pop(key)!r:.100} of {folder} is not used: name it again, or trust the folder"
             warnings.warn(f"{text} (trust=True, --trust)", stacklevel=4)
     return kept
 
 
-def describe_methods(methods: Sequence[MethodLike]) -> list[tuple[str, Settings]]:
+def describe_methods(methods: MethodsLike) -> list[tuple[str, Settings]]:
     """Return the label and the settings of each of several methods, those of a set of recipes one by one."""
+    if isinstance(methods, Mapping):
+        require(bool(methods), "methods", dict(methods), "at least one method by name")
+        return [(str(name), _describe_named(str(name), value)) for name, value in methods.items()]
     listed = method_list(methods)
     require(AUTO not in listed, "methods", AUTO, "methods and recipes by name: auto is for a single run")
     return [
@@ -124,12 +143,24 @@ def describe_methods(methods: Sequence[MethodLike]) -> list[tuple[str, Settings]
     ]
 
 
+def _describe_named(name: str, value: MethodLike | Mapping[str, object]) -> Settings:
+    """Return the settings of a method with a name of its own, and with options: keywords or dotted names."""
+    options = dict(value) if isinstance(value, Mapping) else {"method": value}
+    require("method" in options, f"methods[{name!r}]", value, "a method, or options with one as 'method'")
+    method = options.pop("method")
+    dotted = {key: value for key, value in options.items() if "." in key}
+    return describe_settings(method, None, dotted, {k: v for k, v in options.items() if k not in dotted})
+
+
 def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
     """Return keywords with components described, and paths and numbers in plain types."""
     text = {key: value.item() if isinstance(value, np.generic) else value for key, value in objects.items()}
     for kind, describe in DESCRIBE.items():
         if not isinstance(objects.get(kind), (str, Component, type(None))):
             text[kind] = describe(objects[kind])
+    for keyword, allowed in LISTED_OBJECTS.items():
+        if not isinstance(objects.get(keyword), (str, type(None))):
+            text[keyword] = [_named(keyword, item, allowed) for item in objects[keyword]]
     for place in ("dataset", "data_dir"):
         if isinstance(objects.get(place), Path):
             text[place] = str(objects[place])
@@ -140,6 +171,15 @@ def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
         require(not isinstance(text["clients"], float), "clients", text["clients"], allowed)
         text["partition"] = Component(CLIENT_IDS, value=text.pop("clients"))
     return text
+
+
+def _named(keyword: str, item: Any, allowed: str) -> str:
+    """Return a name as it is, and any other object under its name."""
+    if isinstance(item, str):
+        return item
+    fits = callable(item) if keyword == "metrics" else isinstance(item, Tracker)
+    require(fits, keyword, item, allowed)
+    return NamedObject(import_path(item) if isfunction(item) else object_name(type(item)), item)
 
 
 def _component(kind: str, component: Any) -> Component:

@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from fedwcm.api.arguments import ClientsLike, DataLike, LossLike, ModelLike, PartitionLike, SamplerLike
+    from fedwcm.api.arguments import (
+        ClientsLike,
+        DataLike,
+        LossLike,
+        MetricLike,
+        ModelLike,
+        PartitionLike,
+        SamplerLike,
+        TrackerLike,
+    )
 
 
 class DataKeywords(TypedDict, total=False):
@@ -60,7 +69,8 @@ class CompareKeywords(DataKeywords, total=False):
     device: str | None
     backend: Literal["auto", "sequential", "vectorized", "parallel", "ray"] | None
     diagnostics: Sequence[Literal["concentration", "train_set", "clients"]] | None
-    track: Sequence[str] | None
+    metrics: "Sequence[MetricLike] | None"
+    track: "Sequence[TrackerLike] | None"
 
 
 class RunKeywords(CompareKeywords, total=False):

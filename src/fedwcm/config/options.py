@@ -58,6 +58,20 @@ def not_an_option(where: str, key: str, known: Iterable[str], owner: object) -> 
     return ValueError(f"unknown option '{where}.{key}': {name} has no options{hint}")
 
 
+class NamedObject(str):
+    """The name of an object that stands in a list of names, and the object itself."""
+
+    value: Any
+
+    def __new__(cls, name: str, value: Any) -> "NamedObject":
+        named = super().__new__(cls, name)
+        named.value = value
+        return named
+
+    def __getnewargs__(self) -> tuple[str, Any]:  # type: ignore[override]
+        return str(self), self.value
+
+
 def convert(value: object, kind: Any, where: str) -> Any:
     """Return the value as this type, or raise a ValueError that names the option and what is allowed."""
     origin, arguments = get_origin(kind), get_args(kind)

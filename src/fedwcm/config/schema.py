@@ -201,6 +201,8 @@ class RunOptions(ClusterOptions):
             on a logarithmic scale, or by cumulative `share` of the samples (75 and 95 %).
         diagnostics: additional measurements at every evaluation: `concentration`, `train_set`, `clients`: their
             accuracy by their classes, where it is not known whose the test samples are.
+        metrics: more numbers of every evaluated model: `auc`, `average_precision`, `brier`, `ece` (of each
+            class), or `package.module:function`, which is called with a `fedwcm.Evaluated`.
         track: experiment trackers to log to: `tensorboard`, `mlflow`, `wandb`.
         reject_nonfinite: ignore a client whose update contains a NaN or an infinity; `false` lets it end the run.
         profile: record the seconds spent in each phase since the last evaluated round.
@@ -222,6 +224,7 @@ class RunOptions(ClusterOptions):
     workers: int = 0
     shot_groups: Literal["range", "share"] = "range"
     diagnostics: Flagged[tuple[Diagnostic, ...]] = ()
+    metrics: Flagged[tuple[str, ...]] = ()
     track: Flagged[tuple[str, ...]] = ()
     reject_nonfinite: bool = True
     profile: bool = False

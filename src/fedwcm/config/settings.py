@@ -34,6 +34,7 @@ RESULT_NEUTRAL = (
     "run.ray_address",
     "run.spread",
     "run.checkpoint_every",
+    "run.metrics",
     "run.track",
     "run.profile",
     "privacy.key_holders",

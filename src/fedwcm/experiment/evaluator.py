@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedwcm.engine.client import BUFFERS
 from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate, predict_chunks
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment.build import Experiment
+from fedwcm.experiment.own_metrics import find_metrics, measure_own
 from fedwcm.experiment.records import LISTED_CLIENTS, VALIDATION_METRICS, RoundRecord, selected_record
 from fedwcm.metrics.calibration import expected_calibration_error, reliability
 from fedwcm.metrics.classification import balanced_accuracy, shot_groups, summarise
@@ -63,10 +65,12 @@ class Evaluator:
     Args:
         experiment: whose data and network are used.
         measure: measures every evaluated model elsewhere, too.
+        folder: of the run, for files that its own metrics write.
     """
 
-    def __init__(self, experiment: Experiment, measure: Measure | None = None) -> None:
-        self._experiment, self._measure = experiment, measure
+    def __init__(self, experiment: Experiment, measure: Measure | None = None, folder: Path | None = None) -> None:
+        self._experiment, self._measure, self._folder = experiment, measure, folder
+        self._own_metrics = find_metrics(experiment.config.run.metrics)
         self._client_accuracy = _client_accuracy(experiment)
         self._tested: Evaluation | None = None  # the last model's, on the test data
 
@@ -156,6 +160,9 @@ class Evaluator:
         if "train_set" in options.diagnostics:
             federation = experiment.rounds.federation
             measures |= train_set_metrics(experiment.network, federation, model.x, model.buffers)
+        if self._own_metrics:
+            where = model.round, model.x, model.buffers, self._folder
+            measures["metrics"] = measure_own(self._own_metrics, experiment, *where)
         if self._client_accuracy is not None:
             measures |= spread_over_clients(self._accuracy_of_clients(tested, model, state))
         if experiment.val is not None:

@@ -43,6 +43,7 @@ class RoundRecord(JsonRecord):
         per_class_accuracy: None for a class without test samples.
         client_mean, client_worst_decile, client_std: test accuracy of the clients: the mean in which each counts
             once, the mean of the worst tenth of them, the standard deviation.
+        metrics: those of `run.metrics`, by name; None stands for a number that is not finite.
         last_round_accuracy, last_round_few: of the last round's model itself, where the tested one is an average
             over the rounds (`server.ema`).
         left_out: the clients whose answers were not used, and why; None if there were none.
@@ -65,6 +66,7 @@ class RoundRecord(JsonRecord):
     client_mean: float | None = optional()
     client_worst_decile: float | None = optional(given="client_mean")
     client_std: float | None = optional(given="client_mean")
+    metrics: Mapping[str, float | None] | None = optional()
     last_round_accuracy: float | None = optional()
     last_round_few: float | None = optional(given="last_round_accuracy")
     participants: int
@@ -92,6 +94,7 @@ class Outcome(JsonRecord):
         selected_accuracy: test accuracy of that round.
         val_accuracy, val_balanced_accuracy: on the validation data, of that round: what sweeps choose by.
         train_set_accuracy: on the training samples of all clients, if it was measured (`run.diagnostics`).
+        metrics: those of `run.metrics`.
     """
 
     rounds: int
@@ -113,6 +116,7 @@ class Outcome(JsonRecord):
     client_worst_decile: float | None = optional()
     client_std: float | None = optional()
     train_set_accuracy: float | None = optional()
+    metrics: Mapping[str, float | None] | None = optional()
 
     @property
     def accuracy(self) -> float | None:
@@ -157,6 +161,7 @@ def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "balanced_a
         client_worst_decile=kept.client_worst_decile,
         client_std=kept.client_std,
         train_set_accuracy=kept.number("train_set_accuracy"),
+        metrics=kept.metrics,
     )
 
 

@@ -36,7 +36,7 @@ class Runner:
         measure: Measure | None = None,
     ) -> None:
         self.experiment, self.folder, self.progress = experiment, folder, progress
-        self.evaluator = Evaluator(experiment, measure)
+        self.evaluator = Evaluator(experiment, measure, None if folder is None else folder.path)
         self.clock = experiment.rounds.clock
         self._history = History(folder)
         self._mark = self._history.mark()

@@ -18,6 +18,7 @@ from fedwcm.experiment.environment import describe_environment, now
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.lock import locked
 from fedwcm.experiment.models import WEIGHTS
+from fedwcm.experiment.own_metrics import find_metrics
 from fedwcm.experiment.progress import Progress, Silent
 from fedwcm.experiment.records import EnvironmentRecord, PartitionRecord
 from fedwcm.experiment.run import Run
@@ -57,6 +58,7 @@ def start(
         if folder is not None and is_held and not resume:
             raise ValueError(f"{folder.path} holds a run already: resume it, or choose another folder")
         check_trackers(config.run.track, None if folder is None else folder.path)
+        find_metrics(config.run.metrics)
         experiment = build(config, data)
         if folder is None:
             return Runner(experiment, None, progress or Silent()).run()

@@ -42,6 +42,7 @@ def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]
         over_rounds["test-loss"],
         shot_bars(groups),
         *probability_figures(groups),
+        *own_metrics(groups, limit),
         over_rounds["train-loss"],
         over_rounds["train-set-accuracy"],
         over_rounds["client-mean"],
@@ -146,6 +147,22 @@ OVER_ROUNDS = (
     ),
 )
 """The figures over rounds, still without curves. The key names the metric of the records, with dashes."""
+
+
+def own_metrics(groups: Sequence[MethodRuns], limit: int) -> list[Curves]:
+    """Return each metric of `run.metrics` over rounds."""
+    records = (record for group in groups for run in group.runs for record in run.history[-1:])
+    return [
+        Curves(
+            key=f"metric-{name}",
+            title=f"{name} over rounds",
+            caption="On the test data.",
+            y_label=name,
+            curves=curves(groups, metric("metrics", name), limit),
+            by_method=True,
+        )
+        for name in dict.fromkeys(name for record in records for name in record.metrics or ())
+    ]
 
 
 def paired_differences(groups: Sequence[MethodRuns]) -> Intervals | None:

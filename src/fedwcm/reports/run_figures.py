@@ -26,6 +26,7 @@ def run_figures(run: Run, limit: int) -> list[Figure]:
         split([run]),
         over_rounds["shots"],
         *probability_figures([MethodRuns(run.label, (run,))]),
+        own_metrics(run, limit),
         over_rounds["clients"],
         client_bars([MethodRuns(run.label, (run,))]),
         fine_tuned_bars(run),
@@ -39,6 +40,15 @@ def run_figures(run: Run, limit: int) -> list[Figure]:
         over_rounds["seconds"],
     ]
     return [figure for figure in figures if figure is not None]
+
+
+def own_metrics(run: Run, limit: int) -> Curves | None:
+    """Return the metrics of `run.metrics` over rounds."""
+    names = dict.fromkeys(name for record in run.history for name in record.metrics or ())
+    figure = Curves(
+        key="own-metrics", title="Metrics of the run's own", caption="On the test data.", y_label="value"
+    )
+    return _fill(figure, run, {name: metric("metrics", name) for name in names}, limit)
 
 
 def _weight(fraction: float) -> Reader:

@@ -32,6 +32,9 @@ COLUMNS = {
     "seconds": "s in all",
     "megabytes": "MB in all",
 }
+OWN = "metrics."
+"""Prefix of the columns of `run.metrics`. Which of two numbers is better is not known there, so none is marked."""
+
 FIRST = ("selected_accuracy", "final_accuracy")
 """The metrics by which rows are ranked: the first that all have."""
 
@@ -96,7 +99,8 @@ class Task:
 
 def columns_of(rows: Sequence[Row]) -> dict[str, str]:
     """Return the columns in which any row has a number, with headings; balanced accuracy where it says more."""
-    used = {key: name for key, name in COLUMNS.items() if any(row.values[key] for row in rows)}
+    known = {key: COLUMNS.get(key, key.removeprefix(OWN)) for row in rows[:1] for key in row.values}
+    used = {key: name for key, name in known.items() if any(row.values[key] for row in rows)}
     both = [(row.values["balanced_accuracy"], row.values["final_accuracy"]) for row in rows]
     if all(one is None or other is None or abs(one.mean - other.mean) < MARGIN / 2 for one, other in both):
         used.pop("balanced_accuracy", None)
@@ -129,11 +133,13 @@ def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
 def rows_of(groups: Sequence[MethodRuns]) -> list[Row]:
     """Return the rows of a table: task by task, the best accuracy first, methods with a diverged run last."""
     positions, swept = {group.label: number for number, group in enumerate(groups)}, swept_keys(groups)
-    return [row for task in tasks_of(groups) for row in _rank_rows(task, positions, swept)]
+    outcomes = [run.outcome for group in groups for run in group.counted]
+    columns = dict.fromkeys([*COLUMNS, *(OWN + key for outcome in outcomes for key in outcome.metrics or ())])
+    return [row for task in tasks_of(groups) for row in _rank_rows(task, positions, swept, list(columns))]
 
 
-def _rank_rows(task: Task, positions: dict[str, int], swept: Sequence[str]) -> list[Row]:
-    marked = {column: _mark(task, column) for column in COLUMNS}
+def _rank_rows(task: Task, positions: dict[str, int], swept: Sequence[str], columns: Sequence[str]) -> list[Row]:
+    marked = {column: set() if column.startswith(OWN) else _mark(task, column) for column in columns}
     verdicts = verdicts_of(task)
     most = max(len(group.counted) for group in task.groups)
     enough = FEW_SEEDS if most >= FEW_SEEDS else min(2, most)
@@ -147,8 +153,8 @@ def _rank_rows(task: Task, positions: dict[str, int], swept: Sequence[str]) -> l
             runs=len(group.runs),
             finished=sum(run.finished for run in group.runs),
             diverged=group.diverged,
-            values={column: spread_of(group, column) for column in COLUMNS},
-            best=frozenset(column for column in COLUMNS if group.label in marked[column]),
+            values={column: spread_of(group, column) for column in columns},
+            best=frozenset(column for column in columns if group.label in marked[column]),
             verdict=verdicts[group.label],
         )
         for group in task.groups
@@ -194,7 +200,7 @@ def number_of(run: Run, column: str) -> float | None:
         return None if run.personalized is None else run.personalized.after.get("client_mean")
     if column == "personalization_gain":
         return None if run.personalized is None else run.personalized.gain
-    return seconds_per_round(run) if column == "seconds_per_round" else run.outcome.number(column)
+    return seconds_per_round(run) if column == "seconds_per_round" else run.outcome.number(*column.split(".", 1))
 
 
 def pairs(task: Task, column: str | None = None) -> list[Difference]:

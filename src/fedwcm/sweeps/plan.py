@@ -13,21 +13,14 @@ import numpy as np
 from fedwcm.config.flags import option_key
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import Config
-from fedwcm.config.settings import (
-    Settings,
-    decisive,
-    from_settings,
-    named_options,
-    overlay,
-    split_list,
-    to_settings,
-)
+from fedwcm.config.settings import Settings, decisive, from_settings, overlay, split_list, to_settings
 from fedwcm.core.checks import require
 from fedwcm.core.method import Method
 from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.experiment.build import RunData, assemble, run_data
 from fedwcm.experiment.components import Components, reject_unused_options
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder
+from fedwcm.experiment.own_metrics import find_metrics
 from fedwcm.experiment.records import PartitionRecord
 from fedwcm.experiment.start import partition_of, require_resumable, require_same_partition
 from fedwcm.experiment.trackers.tracking import check_trackers
@@ -94,7 +87,7 @@ def with_method(common: Settings, own: Settings, method: str) -> Settings:
 
     A recipe keeps its own settings; a warning names the common settings that it overrides.
     """
-    recipe = RECIPES.get(named_options(method)[0])
+    recipe = RECIPES.get(method.partition("[")[0])
     for key, value in (recipe.settings if recipe else {}).items():
         if key != "method.name" and common.get(key, value) != value:
             warnings.warn(f"{method} keeps its own {key} = {value}, not {common[key]}", stacklevel=2)
@@ -146,6 +139,7 @@ def check(planned_runs: Sequence[PlannedRun], data: SharedData | None = None) ->
     alike: dict[str, list[PlannedRun]] = {}
     for planned in planned_runs:
         check_trackers(planned.config.run.track, planned.folder)
+        find_metrics(planned.config.run.metrics)
         alike.setdefault(planned.label, []).append(planned)
     components = {label: Components.of(members[0].config) for label, members in alike.items()}
     for label, members in alike.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 from queue import Full, Queue
 from threading import Event, Thread
 
+from fedwcm.config.options import NamedObject
 from fedwcm.config.settings import Settings
 from fedwcm.experiment.folder import RunFolder, partition_so_far
 from fedwcm.experiment.records import RoundRecord, Summary
@@ -20,7 +21,7 @@ from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, scalars_of
 def check_trackers(names: Sequence[str], folder: Path | None) -> None:
     """Raise an error for an unknown tracker, a missing package or a run without a folder."""
     for name in names:
-        package = TRACKERS[name].package
+        package = None if isinstance(name, NamedObject) else TRACKERS[name].package
         if package is not None and find_spec(package) is None:
             raise ImportError(f"the tracker {name!r} needs {package}: pip install 'fedwcm[track]'")
         if folder is None:
@@ -29,8 +30,14 @@ def check_trackers(names: Sequence[str], folder: Path | None) -> None:
 
 def views(names: Sequence[str], folder: Path) -> dict[str, str]:
     """Return how to look at what each tracker has of the run in a folder, where it says so."""
-    texts = {name: TRACKERS[name]().view(folder) for name in names}
+    texts = {name: _tracker(name).view(folder) for name in names}
     return {name: text for name, text in texts.items() if text is not None}
+
+
+def _tracker(name: str) -> Tracker:
+    """Return the tracker of a name, or the one that was given as an object."""
+    tracker: Tracker = name.value if isinstance(name, NamedObject) else TRACKERS[name]()
+    return tracker
 
 
 class Tracking:
@@ -45,7 +52,7 @@ class Tracking:
         """Start the trackers, one after the other: libraries imported at once may disturb each other."""
         run, self._folder = TrackedRun(folder, settings, done), folder
         for name in self._names:
-            self._threads.append(TrackerThread(TRACKERS[name]()))
+            self._threads.append(TrackerThread(_tracker(name)))
             self._threads[-1].ask(lambda tracker: tracker.start(run))
 
     def log(self, record: RoundRecord) -> None:
