@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import fedwcm
+from fedwcm.api.comparison_result import Comparison
 from fedwcm.cli.results_table import print_results
 from fedwcm.config.recipes import RECIPES
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder
@@ -21,7 +23,7 @@ from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.page import page
 from fedwcm.reports.styles import FIXED, fixed_styles
 from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
-from fedwcm.reports.table import rows_of, tasks_of
+from fedwcm.reports.table import columns_of, rows_of, tasks_of
 from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
 from fedwcm.reports.text import run_headline
 from fedwcm.reports.verdicts import comparison_headline, verdict_records
@@ -343,3 +345,32 @@ def test_a_run_shows_its_classes_from_head_to_tail_with_their_intervals(tmp_path
     assert all(one.low < one.accuracy < one.high for one in content.classes)
     assert [label for label, _, _ in content.tiles[:2]] == ["balanced accuracy", "few"]
     assert page(content).count("<meter ") == len(content.classes) == 4
+
+
+def test_on_an_unbalanced_test_mix_balanced_accuracy_leads_unless_the_user_names_accuracy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [1900, 100])
+    inputs = rng.normal(size=(2000, 4)) + 0.7 * labels[:, None]
+    parts = (inputs, labels, inputs, labels)
+
+    def compared(select_by: str) -> Comparison:
+        return fedwcm.compare(
+            ["fedavg", "fedavg+prior_ce"],
+            [0],
+            tmp_path / select_by,
+            dataset=parts,
+            clients=4,
+            participation=1.0,
+            rounds=8,
+            settings={"run.select_by": select_by},
+        )
+
+    balanced, accuracy = compared("balanced_accuracy"), compared("accuracy")
+    assert [row.label for row in balanced.rows] == ["fedavg+prior_ce", "fedavg"]
+    assert [row.label for row in accuracy.rows] == ["fedavg", "fedavg+prior_ce"]
+    assert "fedavg+prior_ce ends with the highest balanced accuracy" in balanced.headline[0]
+    assert "fedavg ends with the highest test accuracy" in accuracy.headline[0]
+    assert [next(iter(columns_of(found.rows))) for found in (balanced, accuracy)] == [
+        "balanced_accuracy",
+        "final_accuracy",
+    ]

@@ -118,10 +118,7 @@ class Comparison:
         return facts_text(facts)
 
     def _accuracies(self) -> str:
-        shown = [
-            f"{row.label} {cell_text(next((row.values[key] for key in FIRST if row.values[key]), None))}"
-            for row in self.rows[:SHOWN_ROWS]
-        ]
+        shown = [f"{row.label} {cell_text(row.values[row.ranked_by])}" for row in self.rows[:SHOWN_ROWS]]
         return ", ".join(shown) + (", …" if len(self.rows) > SHOWN_ROWS else "")
 
     def _repr_html_(self) -> str:

@@ -21,7 +21,7 @@ from fedwcm.reports.series import (
     seconds_per_round,
 )
 from fedwcm.reports.statistics import MARGIN, Difference, spread
-from fedwcm.reports.table import against_best, pairs, tasks_of
+from fedwcm.reports.table import FIRST, against_best, pairs, tasks_of
 
 MANY_METHODS, MANY_CLASSES = 8, 20
 """Methods, or classes, from which the accuracy per class is a heat map."""
@@ -191,7 +191,7 @@ def paired_differences(groups: Sequence[MethodRuns]) -> Intervals | None:
         f"that reaches 0 is undecided, one within {MARGIN} of 0 is equivalence.",
         row_labels=list(rows),
         series=[one for one in series if any(mean is not None for mean in one.means)],
-        x_label="difference in test accuracy",
+        x_label=f"difference in {FIRST[tasks[0].first]}",
         wide=True,
     )
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from fedwcm.reports.content import Table
 from fedwcm.reports.sweep import Choice, Pivot, Sweep
-from fedwcm.reports.table import FIRST, LOWER_IS_BETTER, Row, marks_meaning
+from fedwcm.reports.table import LOWER_IS_BETTER, Row, marks_meaning
 from fedwcm.reports.table_files import cell_text, diverged_mark, seeds_text, swept_columns
 
 
@@ -48,7 +48,7 @@ def results(table: Table) -> str:
 
 
 def _headings(table: Table) -> list[str]:
-    first = next((key for key in FIRST if key in table.columns), None)
+    first = next(iter(table.columns), None)
     columns = table.columns.items()
     numbers = [_heading(name, _first(key), "number", sorted_by=key == first) for key, name in columns]
     numbers.insert(1, _heading("against the best", "ascending", ""))
@@ -116,7 +116,7 @@ def sweep_section(sweep: Sweep) -> str:
 
 def _choices(choices: Sequence[Choice]) -> str:
     tasks = len({choice.task for choice in choices}) > 1
-    heads = [*(["task"] if tasks else []), "method", "best setting", "test accuracy"]
+    heads = [*(["task"] if tasks else []), "method", "best setting", "on the test data"]
     rows = [
         [*([choice.task] if tasks else []), choice.method, choice.setting, cell_text(choice.accuracy)]
         for choice in choices
@@ -127,7 +127,7 @@ def _choices(choices: Sequence[Choice]) -> str:
 def _pivot(pivot: Pivot) -> str:
     heads = [*pivot.row_names, *(f"{pivot.column}={value}" for value in pivot.values)]
     rows = [[*names, *map(cell_text, cells)] for names, cells in pivot.rows]
-    title = f'<p class="facts">Test accuracy by method and {escape(pivot.column)}; – where it diverged.</p>'
+    title = f'<p class="facts">{pivot.measure} by method and {escape(pivot.column)}; – where it diverged.</p>'
     return title + _plain_table("Accuracy by option", heads, rows, numbers=len(pivot.values))
 
 

@@ -10,6 +10,7 @@ from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import Spread
 from fedwcm.reports.styles import styles_of
 from fedwcm.reports.table import (
+    FIRST,
     NOT_APPLICABLE,
     TASK_SECTIONS,
     Task,
@@ -27,15 +28,16 @@ LOG_RATIO = 8.0
 
 ON_VALIDATION = "The best setting of each method is the one with the highest {metric} on the validation data."
 ON_TEST = (
-    "There is no validation data: the best setting of each method was chosen by the test accuracy, which flatters "
+    "There is no validation data: the best setting of each method was chosen on the test data, which flatters "
     "it. To choose fairly: --val-fraction 0.1."
 )
 
 
 @dataclass(frozen=True)
 class Pivot:
-    """Accuracy by method and options: the last option in columns, the others with the method in rows."""
+    """The measure by method and options: the last option in columns, the others with the method in rows."""
 
+    measure: str
     row_names: tuple[str, ...]
     column: str
     values: tuple[str, ...]
@@ -44,7 +46,7 @@ class Pivot:
 
 @dataclass(frozen=True)
 class Choice:
-    """The best setting of a method on a task, and its test accuracy."""
+    """The best setting of a method on a task, and what it reaches on the test data."""
 
     task: str
     method: str
@@ -104,7 +106,7 @@ def best_settings(task: Task) -> Task:
 
 
 def sweep_figures(groups: Sequence[MethodRuns]) -> list[Curves | Bars]:
-    """Accuracy over each option that was varied: a curve per method and setting of the other options."""
+    """Draw what ranks methods over each option that was varied: a curve per method and setting of the others."""
     return [figure for key in swept_keys(groups) if (figure := _over_option(groups, key)) is not None]
 
 
@@ -135,7 +137,8 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
         return None
     labels = {line: f"{line[0]} ({line[1]})" if line[1] else line[0] for line in lines}
     styles = styles_of(list(lines))
-    title, slug = f"Test accuracy over {key}", f"over-{key.replace('.', '-')}"
+    measure = FIRST[first]
+    title, slug = f"{measure.capitalize()} over {key}", f"over-{key.replace('.', '-')}"
     caption = _caption(groups)
     if all(is_number(value) for value in values):
         numbers = [float(str(value)) for value in values]
@@ -146,14 +149,12 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
             caption=caption,
             curves=curves,
             x_label=key,
-            y_label="accuracy",
+            y_label=measure,
             log_x=spans_decades(numbers),
         )
     bars = [replace(_bar(labels[line], dict(cells), values), style=styles[line]) for line, cells in lines.items()]
     names = [str(value) for value in values]
-    return Bars(
-        key=slug, title=title, caption=caption, categories=names, bars=bars, x_label=key, y_label="accuracy"
-    )
+    return Bars(key=slug, title=title, caption=caption, categories=names, bars=bars, x_label=key, y_label=measure)
 
 
 def spans_decades(values: Sequence[float]) -> bool:
@@ -189,4 +190,4 @@ def _pivot(groups: Sequence[MethodRuns]) -> Pivot:
         row = (method_name(group), *(options[key] for key in others))
         cells.setdefault(row, {})[options[last]] = None if group.diverged else spread_of(group, first)
     rows = tuple((row, tuple(columns.get(value) for value in values)) for row, columns in cells.items())
-    return Pivot(("method", *others), last, values, rows)
+    return Pivot(FIRST[first].capitalize(), ("method", *others), last, values, rows)

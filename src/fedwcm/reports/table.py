@@ -35,8 +35,12 @@ COLUMNS = {
 OWN = "metrics."
 """Prefix of the columns of `run.metrics`. Which of two numbers is better is not known there, so none is marked."""
 
-FIRST = ("selected_accuracy", "final_accuracy")
-"""The metrics by which rows are ranked: the first that all have."""
+FIRST = {
+    "balanced_accuracy": "balanced accuracy",
+    "selected_accuracy": "test accuracy",
+    "final_accuracy": "test accuracy",
+}
+"""The metrics by which rows may be ranked, with their names in a sentence."""
 
 COSTS = ("seconds_per_round", "megabytes_per_round", "seconds", "megabytes")
 """What a run takes, beside what it reaches."""
@@ -61,6 +65,7 @@ class Row:
         task: the options of the data and their division that set this row apart; empty if all rows share them.
         best: the columns in which the row is the best of its task, or equivalent to the best.
         verdict: how the row compares with the best of its task.
+        ranked_by: the column that ranks the rows of the task.
     """
 
     label: str
@@ -74,6 +79,7 @@ class Row:
     values: dict[str, Spread | None]
     best: frozenset[str]
     verdict: str
+    ranked_by: str
 
 
 @dataclass(frozen=True)
@@ -91,18 +97,36 @@ class Task:
 
     @property
     def first(self) -> str:
-        """The metric by which methods are ranked: the selected accuracy if all have validation data."""
-        selected, final = FIRST
-        measured = [run.outcome.number(selected) is not None for run in self.evaluated]
-        return selected if measured and all(measured) else final
+        """The metric by which methods are ranked.
+
+        That is the balanced accuracy if frequent classes dominate the test data, unless runs select by `accuracy`;
+        else the selected accuracy if all have validation data.
+        """
+        balanced, selected, final = FIRST
+        runs = self.evaluated
+        unbalanced = any(run.summary is not None and run.summary.has_unbalanced_test_set for run in runs)
+        if unbalanced and all(run.select_by == balanced for run in runs):
+            return balanced
+        return selected if self.is_selected else final
+
+    @property
+    def is_selected(self) -> bool:
+        """Whether the model of every run is that of the round that validation data select."""
+        measured = [run.outcome.selected_accuracy is not None for run in self.evaluated]
+        return bool(measured) and all(measured)
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the columns in which any row has a number, with headings; balanced accuracy where it says more."""
+    """Return the columns in which any row has a number, with headings; first what ranks the rows.
+
+    The balanced accuracy is among them where it ranks, or says more than the accuracy.
+    """
+    ranked_by = {row.ranked_by: COLUMNS[row.ranked_by] for row in rows}
     known = {key: COLUMNS.get(key, key.removeprefix(OWN)) for row in rows[:1] for key in row.values}
-    used = {key: name for key, name in known.items() if any(row.values[key] for row in rows)}
+    used = {key: name for key, name in (ranked_by | known).items() if any(row.values[key] for row in rows)}
     both = [(row.values["balanced_accuracy"], row.values["final_accuracy"]) for row in rows]
-    if all(one is None or other is None or abs(one.mean - other.mean) < MARGIN / 2 for one, other in both):
+    says_more = any(one and other and abs(one.mean - other.mean) >= MARGIN / 2 for one, other in both)
+    if not says_more and "balanced_accuracy" not in ranked_by:
         used.pop("balanced_accuracy", None)
     return used
 
@@ -131,7 +155,7 @@ def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
 
 
 def rows_of(groups: Sequence[MethodRuns]) -> list[Row]:
-    """Return the rows of a table: task by task, the best accuracy first, methods with a diverged run last."""
+    """Return the rows of a table: task by task, the best first, methods with a diverged run last."""
     positions, swept = {group.label: number for number, group in enumerate(groups)}, swept_keys(groups)
     outcomes = [run.outcome for group in groups for run in group.counted]
     columns = dict.fromkeys([*COLUMNS, *(OWN + key for outcome in outcomes for key in outcome.metrics or ())])
@@ -156,6 +180,7 @@ def _rank_rows(task: Task, positions: dict[str, int], swept: Sequence[str], colu
             values={column: spread_of(group, column) for column in columns},
             best=frozenset(column for column in columns if group.label in marked[column]),
             verdict=verdicts[group.label],
+            ranked_by=task.first,
         )
         for group in task.groups
     ]

@@ -98,7 +98,8 @@ def run_headline(run: Run) -> list[str]:
     when = "The model ends" if run.finished else "So far the model is"
     if run.diverged:
         when = "Before it diverged the model was"
-    sentences = [f"{when} at {_accuracy(run, final)}; the best evaluation had {best:.3f}."]
+    balanced = None if run.outcome.selected_accuracy is not None else run.outcome.balanced_accuracy
+    sentences = [f"{when} at {_accuracies(run, balanced, final)}; the best evaluation had {best:.3f}."]
     sentences = [*_describe_selection(run), *sentences]
     if run.summary is not None and run.summary.stopped:
         sentences.append(f"It stopped early, {run.summary.stopped}.")
@@ -108,13 +109,12 @@ def run_headline(run: Run) -> list[str]:
     return sentences
 
 
-def _accuracy(run: Run, final: float) -> str:
-    """Return the accuracy of the last round: on an unbalanced test set the mean over its classes comes first."""
-    balanced = run.outcome.balanced_accuracy
+def _accuracies(run: Run, balanced: float | None, accuracy: float) -> str:
+    """Return the accuracies of a model: on an unbalanced test set the mean over its classes comes first."""
     unbalanced = run.summary is not None and run.summary.has_unbalanced_test_set
-    if balanced is None or not unbalanced or run.outcome.selected_accuracy is not None:
-        return f"a test accuracy of {final:.3f}"
-    return f"a balanced accuracy of {balanced:.3f} and a test accuracy of {final:.3f}"
+    if balanced is None or not unbalanced:
+        return f"a test accuracy of {accuracy:.3f}"
+    return f"a balanced accuracy of {balanced:.3f} and a test accuracy of {accuracy:.3f}"
 
 
 def _describe_selection(run: Run) -> list[str]:
@@ -126,7 +126,7 @@ def _describe_selection(run: Run) -> list[str]:
     metric = run.select_by.replace("_", " ")
     return [
         f"The model of round {outcome.selected_round} is kept, the best on the validation data "
-        f"({metric} {value:.3f}): it has a test accuracy of {outcome.selected_accuracy:.3f}."
+        f"({metric} {value:.3f}): it has {_accuracies(run, outcome.balanced_accuracy, outcome.selected_accuracy)}."
     ]
 
 

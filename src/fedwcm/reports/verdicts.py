@@ -84,12 +84,13 @@ def _sentences(task: Task) -> list[str]:
     if not known:
         return ["No run was tested."]
     against = against_best(pairs(task))
-    has = "ends with" if column == "final_accuracy" else "in the round selected on validation data has"
+    has = "in the round selected on validation data has" if task.is_selected else "ends with"
     best = against[0].method if against else max(known, key=lambda label: known[label].mean)
     if not against:
-        return [f"{best} {has} a test accuracy of {cell_text(known[best])}."]
-    sentences = [f"{best} {has} the highest test accuracy, {cell_text(known[best])}.", *_judge(against, known)]
-    return sentences + _on_rare_classes(task, best) + _rounds_saved(task, best)
+        return [f"{best} {has} a {FIRST[column]} of {cell_text(known[best])}."]
+    sentences = [f"{best} {has} the highest {FIRST[column]}, {cell_text(known[best])}.", *_judge(against, known)]
+    saved = [] if column == "balanced_accuracy" else _rounds_saved(task, best)
+    return sentences + _on_rare_classes(task, best) + saved
 
 
 def _on_rare_classes(task: Task, best: str) -> list[str]:
