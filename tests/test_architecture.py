@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "dashboard": {"utils", "experiment"},
     "reports": {"utils", "core", "config", "data", "metrics", "experiment"},
-    "flower": {"utils", "balance", "core", "engine", "config", "experiment", "losses", "privacy"},
+    "flower": {"utils", "balance", "core", "engine", "config", "experiment", "losses", "privacy", "teacher"},
     "sweeps": {"utils", "core", "engine", "config", "data", "experiment", "reports"},
     "reproduction": {
         "utils",

@@ -14,7 +14,7 @@ from fedwcm.core.types import Cohort, Context, Floats, Report, State, Uploads, V
 from fedwcm.engine.options import Aggregation
 from fedwcm.engine.rounds import DivergedError, Rounds, ServerState
 from fedwcm.engine.server import RoundMeasures
-from fedwcm.engine.uploads import CenteredUploads, RobustUploads, ScaledIncrements, UploadRows, receive
+from fedwcm.engine.uploads import BoundedUploads, CenteredUploads, RobustUploads, UploadRows, receive
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.scaffold import SCAFFOLD
 
@@ -175,14 +175,14 @@ def test_a_robust_sum_of_equal_uploads_is_the_plain_one() -> None:
 
 def test_increments_beyond_the_bound_are_scaled_down_to_it_and_counted() -> None:
     bound = float(ROWS.norm(dim=1).median())
-    received = receive(Aggregation(max_norm=bound), UploadRows({"delta": ROWS, "buffers": ROWS}))
+    received = receive(Aggregation(max_norm=bound), UploadRows({"delta": ROWS, "buffers": ROWS}), ROWS[0])
     uploads = received.uploads
-    assert isinstance(uploads, ScaledIncrements)
+    assert isinstance(uploads, BoundedUploads)
     np.testing.assert_allclose(uploads.norms("delta"), uploads.rows("delta").norm(dim=1))
     weights = np.arange(7.0)
     scaled = torch.from_numpy(weights) @ uploads.rows("delta")
     torch.testing.assert_close(uploads.sum("delta", weights), scaled)
-    assert torch.equal(uploads.rows("buffers"), ROWS)
+    assert torch.equal(uploads.sum("buffers", weights), UploadRows({"": ROWS}).sum("", weights))
     assert (received.clipped, received.bound) == (3, bound)
     norms = uploads.rows("delta").norm(dim=1)
     assert norms.max() <= bound * (1 + 1e-12)
@@ -215,11 +215,27 @@ def test_centred_clipping_goes_no_farther_towards_one_client_than_to_the_others(
 def test_the_bound_is_a_multiple_of_the_median_norm_whatever_one_client_sends() -> None:
     wild = ROWS.clone()
     wild[0] *= 1e9
-    received = receive(Aggregation(norm_ratio=2.0, max_norm=1e3), UploadRows({"delta": wild}))
+    received = receive(Aggregation(norm_ratio=2.0, max_norm=1e3), UploadRows({"delta": wild}), torch.zeros(0))
     norms = np.sort(wild.norm(dim=1).numpy())
     assert received.bound == pytest.approx(2 * norms[3])
-    assert isinstance(received.uploads, ScaledIncrements)
+    assert isinstance(received.uploads, BoundedUploads)
     assert received.uploads.norms("delta").max() <= received.bound * (1 + 1e-9)
+
+
+def test_changes_of_buffers_and_other_uploads_are_bounded_as_increments_are() -> None:
+    sent = torch.ones(ROWS.shape[1], dtype=ROWS.dtype)
+    wild = ROWS.clone()
+    wild[0] *= 1e9
+    table = UploadRows({"delta": ROWS, "buffers": sent + wild, "square": wild})
+    uploads = receive(Aggregation(norm_ratio=2.0), table, sent).uploads
+    bound = 2.0 * float(wild.norm(dim=1).sort().values[3])
+    weights = np.arange(1.0, 8.0) / 28
+    for key, origin in (("buffers", sent), ("square", torch.zeros_like(sent))):
+        rows = uploads.rows(key)
+        assert float((rows - origin).norm(dim=1).max()) == pytest.approx(bound, rel=1e-6)
+        torch.testing.assert_close(uploads.sum(key, weights), torch.from_numpy(weights) @ rows)
+    honest = receive(Aggregation(norm_ratio=1e3), table, sent).uploads.sum("buffers", weights[::-1].copy())
+    assert honest.norm() < 1e6
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.client.mod import secaggplus_mod
 
 from fedwcm.flower import client_app
 from fedwcm.flower.app.options import read
 from fedwcm.flower.client.privacy import withholds_metrics
-from fedwcm.flower.records import RUN, config_record
+from fedwcm.flower.records import RUN, config_record, without_metrics
 from fedwcm.flower.server.deployment import EXPOSED, serve
 from fedwcm.privacy.options import PrivacyOptions
 from tests.project import ROOT
@@ -134,6 +135,40 @@ def test_the_figure_of_the_warning_is_that_of_the_page() -> None:
     share = row.split("|")[2].strip().replace("%", " %")
     assert f"found {share} of all class counts" in EXPOSED
     assert page.count(f"{share} of all counts") == 2, "with noise, and with encryption"
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_run_with_encryption_alone_says_that_it_hides_little(
+    secure: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = run_config("fedavg", **{"privacy.mode": "he", "run.rounds": 1, **FULL})
+    mods = [secaggplus_mod] if secure else []
+    nodes = WireGrid(client_app(model=model, data=data, mods=mods), config, CLIENTS)
+    assert serve(nodes, {**config, "flower.secure_aggregation": secure}, model, test_data) is not None
+    assert (EXPOSED in caplog.text) is not secure
+
+
+def test_in_an_encrypted_run_no_sums_show_as_many_clients_as_its_own_sums_must_have() -> None:
+    encrypted = {"privacy.mode": "he", "privacy.min_contributors": 5}
+    assert read(run_config("fedavg", **encrypted)).hiding == 4
+    assert read(run_config("fedavg", **{**encrypted, "privacy.min_contributors": 2})).hiding == 2
+    assert read(run_config("fedavg")).hiding == 2
+
+
+def test_a_client_that_keeps_its_loss_to_itself_ends_no_run_that_chooses_by_losses() -> None:
+    config = run_config("power-of-choice", **{"run.rounds": 6})
+    nodes = grid(config)
+
+    def withhold(client: int, request: Message, reply: Message) -> Message:
+        if client == 0 and "numbers" in reply.content.metric_records:
+            reply.content = without_metrics(reply.content)
+        return reply
+
+    nodes.mischief = withhold
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    assert all(record.participants == 3 for record in finished.history)
+    assert any(0 in (record.clients or ()) for record in finished.history)
 
 
 @pytest.mark.parametrize("change", ["prior", "target", "options"])

@@ -16,9 +16,10 @@ from fedwcm.flower.server.deployment import serve
 from fedwcm.models.mlp import MLP
 
 from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
-from .wire import WireGrid
+from .wire import WireGrid, honest
 
 EVALUATED: dict[str, Any] = {"participation.fraction": 1.0, "flower.fraction_evaluate": 1.0, "run.rounds": 2}
+LIAR = 1
 
 
 def held_out(node_config: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -153,3 +154,24 @@ def test_the_functions_of_an_app_get_the_run_s_config_if_they_want_it() -> None:
     assert finished is not None
     assert finished.model["head.weight"].shape == (10, 5)
     assert np.sum(finished.summary.confusion) == 50  # type: ignore[arg-type]
+
+
+def test_an_evaluation_that_lies_moves_the_mean_by_a_bounded_share_and_the_median_hardly() -> None:
+    def lie(client: int, request: Message, reply: Message) -> Message:
+        if client == LIAR and request.metadata.message_type == "evaluate":
+            numbers: Any = reply.content.metric_records["metrics"]
+            numbers["accuracy"], numbers["num-examples"] = 0.0, 10 * numbers["num-examples"]
+        return reply
+
+    config = run_config("fedavg", **{**EVALUATED, "run.rounds": 6})
+    ends: list[Any] = []
+    for mischief in (honest, lie):
+        nodes = WireGrid(client_app(model=model, data=data, evaluate=data), config, CLIENTS)
+        nodes.mischief = mischief
+        finished = serve(nodes, config, model, test_data)
+        assert finished is not None
+        ends.append(finished.history[-1].extra)
+    (mean, fooled), own = (e["clients_accuracy"] for e in ends), ends[0]["per_client"][str(LIAR)]["accuracy"]
+    assert mean - fooled <= 0.4 * own + 1e-9, "twice an equal share of five"
+    accuracies = sorted(each["accuracy"] for each in ends[0]["per_client"].values())
+    assert accuracies[1] <= ends[1]["clients_accuracy_median"] <= accuracies[3]

@@ -22,7 +22,7 @@ from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.setup import plausible_mean
 
 from .federation import CLIENTS, data, grid, model, run_config, test_data
-from .wire import Mischief, WireGrid, honest
+from .wire import Mischief, WireGrid
 
 VICTIM = 1
 FULL: dict[str, Any] = {"participation.fraction": 1.0}
@@ -203,9 +203,11 @@ def test_no_client_has_more_than_a_stated_share_of_a_round(method: str) -> None:
 
     scarcest = 9
     config = run_config(method, **FULL, **{"flower.max_samples": 10**6})
-    nodes = grid(config)
+    nodes, mean_sizes = grid(config), set[float]()
 
     def mischief(client: int, request: Message, reply: Message) -> Message:
+        if "population" in request.content.config_records:
+            mean_sizes.add(float(str(request.content.config_records["population"]["mean_samples"])))
         if client != VICTIM:
             return reply
         for record in reply.content.config_records.values():
@@ -226,6 +228,7 @@ def test_no_client_has_more_than_a_stated_share_of_a_round(method: str) -> None:
     for record in finished.history:
         assert record.participants == CLIENTS
         assert max(record.weights or ()) <= 0.4 + 1e-6, "twice an equal share"
+    assert max(mean_sizes) < 10 * 60, "no size counts as more than ten times the median of the others"
 
 
 @pytest.mark.parametrize("when", ["query.statistics", "train.train"])
@@ -279,6 +282,27 @@ def test_one_long_upload_is_bounded_by_those_of_the_others(method: str) -> None:
     assert all(record.extra["clipped_clients"] >= 1 for record in finished.history)
     assert float(torch.cat([t.flatten() for t in finished.model.values()]).norm()) < 50
     assert (finished.history[-1].test_accuracy or 0) > (honest.history[-1].test_accuracy or 0) - 0.2
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "factor"), [("fedexp", "square", 1e3), ("q-ffl", "scale", -100.0), ("q-ffl", "scale", 100.0)]
+)
+def test_a_number_beside_the_upload_is_bounded_as_the_upload_is(method: str, key: str, factor: float) -> None:
+    """It decides on the server's step: its length in FedExP, and in q-FFL its divisor."""
+
+    def lie(kind: str, content: RecordDict) -> None:
+        if kind == "train.train":
+            upload = content.array_records["upload"]
+            upload[key] = Array(upload[key].numpy() * np.float32(factor))
+
+    config = run_config(method, **FULL, **{"run.rounds": 6})
+    nodes = grid(config)
+    nodes.mischief = answering(lie)
+    fooled, honest = serve(nodes, config, model, test_data), serve(grid(config), config, model, test_data)
+    assert fooled is not None
+    assert honest is not None
+    assert all(record.participants == CLIENTS for record in fooled.history)
+    assert (fooled.history[-1].test_accuracy or 0) > (honest.history[-1].test_accuracy or 0) - 0.1
 
 
 def test_a_client_with_a_number_beyond_all_others_does_not_end_the_start() -> None:
@@ -366,26 +390,6 @@ def test_a_reply_that_is_much_too_large_is_refused(kind: str, caplog: pytest.Log
     nodes.mischief = answering(pad)
     assert serve(nodes, config, model, test_data) is not None
     assert f"client {VICTIM} is left out: its answer has 17," in caplog.text
-
-
-def test_an_evaluation_that_lies_moves_the_mean_by_a_bounded_share_and_the_median_hardly() -> None:
-    def lie(kind: str, content: RecordDict) -> None:
-        if kind == "evaluate":
-            numbers = content.metric_records["metrics"]
-            numbers["accuracy"], numbers["num-examples"] = 0.0, 10 * numbers["num-examples"]
-
-    config = run_config("fedavg", **FULL, **{"run.rounds": 6, "flower.fraction_evaluate": 1.0})
-    ends: list[Any] = []
-    for mischief in (honest, answering(lie)):
-        nodes = WireGrid(client_app(model=model, data=data, evaluate=data), config, CLIENTS)
-        nodes.mischief = mischief
-        finished = serve(nodes, config, model, test_data)
-        assert finished is not None
-        ends.append(finished.history[-1].extra)
-    (mean, fooled), own = (e["clients_accuracy"] for e in ends), ends[0]["per_client"][str(VICTIM)]["accuracy"]
-    assert mean - fooled <= 0.4 * own + 1e-9, "twice an equal share of five"
-    accuracies = sorted(each["accuracy"] for each in ends[0]["per_client"].values())
-    assert accuracies[1] <= ends[1]["clients_accuracy_median"] <= accuracies[3]
 
 
 def test_the_folder_of_a_run_is_for_its_owner_only(tmp_path: Path) -> None:

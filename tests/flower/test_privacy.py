@@ -329,3 +329,14 @@ def test_runs_with_other_noise_or_other_counts_do_not_make_a_client_draw_again(
     assert len({tuple(claim) for claim in first}) == len(asked)
     elsewhere = Context(1, 2, {}, RecordDict(), {})
     assert stored_noisy_counts(np.array(asked[0][0]), asked[0][1], 0, elsewhere).tolist() != first[0]
+
+
+def test_a_node_s_epsilon_is_for_all_runs_together(tmp_path: Path) -> None:
+    """Else a server could ask for 1, 0.99, 0.98, …, and the mean of the answers would be exact."""
+    counts = np.array([900, 50, 3])
+    context = Context(1, 2, {"state-dir": str(tmp_path), "epsilon": 1.0}, RecordDict(), {})
+    first = [stored_noisy_counts(counts, epsilon, 0, context).tolist() for epsilon in (0.6, 0.4)]
+    for epsilon in (0.01, 0.59, 1.0):
+        with pytest.raises(ValueError, match=f"epsilon = 1.0 for its counts in all: privacy.epsilon = {epsilon} "):
+            stored_noisy_counts(counts, epsilon, 0, context)
+    assert [stored_noisy_counts(counts, epsilon, 0, context).tolist() for epsilon in (0.6, 0.4)] == first

@@ -47,6 +47,22 @@ def test_a_client_with_a_negative_variance_is_left_out_and_the_run_goes_on() -> 
     assert all(record.participants == CLIENTS - 1 for record in finished.history)
 
 
+def test_statistics_that_are_a_hundred_times_too_large_do_not_blind_the_model() -> None:
+    """They are no increment of the model, and enter it by the same bound."""
+
+    def inflate(client: int, request: Message, reply: Message) -> Message:
+        if client == LIAR and request.metadata.message_type == "train.train":
+            sent = reply.content.array_records["upload"]
+            reply.content["upload"] = ArrayRecord({**sent, "buffers": Array(100 * sent["buffers"].numpy())})
+        return reply
+
+    fooled, usual = (run_federation(mischief, **{"run.rounds": 4}) for mischief in (inflate, honest))
+    assert all(record.participants == CLIENTS for record in fooled.history)
+    lies, truth = fooled.model["2.running_var"], usual.model["2.running_var"]
+    assert float((lies / truth).max()) < 5
+    assert (fooled.history[-1].test_accuracy or 0) > (usual.history[-1].test_accuracy or 0) - 0.1
+
+
 @pytest.mark.parametrize("secure", [False, True])
 def test_noise_makes_no_variance_negative(secure: bool) -> None:
     np.random.seed(0)  # noqa: NPY002  Flower's mod draws from the global generator

@@ -90,6 +90,10 @@ class Method:
 
     reads_rows: ClassVar[bool] = False
     """Whether the server reads single uploads (`uploads.rows`), which secure aggregation refuses."""
+    reads_losses: ClassVar[bool] = False
+    """Whether the server reads the clients' training losses (`cohort.losses`), which private runs withhold."""
+    discloses: ClassVar[str] = ""
+    """What uploads say outright of a client's classes: private runs then need sums that hide single uploads."""
 
     needs: ClassVar[Mapping[str, Needs]] = {}
     """What options need to have an effect; one that differs from its default without it is refused by name."""

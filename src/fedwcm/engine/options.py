@@ -112,8 +112,8 @@ class Aggregation:
             the rule protects small rounds too; only for `trimmed`.
         max_share: largest share of a round's weight that one client may have, or twice an equal share if that is
             more; `none` for no bound.
-        norm_ratio: bound on the norm of a client's increment as a multiple of the median norm of the round; `none`
-            for no such bound.
+        norm_ratio: bound on the norm of a client's increment as a multiple of the median norm of the round, and
+            on the change of its buffers and on whatever else it uploads likewise; `none` for no such bound.
         max_norm: bound on the norm of a client's increment, to which longer ones are scaled; `none` for no bound.
         quantile: share of the increments that the bound is to leave as they are: it starts at `max_norm` and
             follows that share from round to round (Andrew et al., 2021); `none` for a bound that stays.
@@ -150,9 +150,13 @@ class Aggregation:
 
     def bound(self, norms: NDArray[np.float64]) -> float:
         """Return the bound on the norms of a round's increments; infinite if there is none."""
-        usual = float(np.quantile(norms, 0.5, method="lower"))
-        relative = math.inf if self.norm_ratio is None else self.norm_ratio * usual
+        relative = self.relative_bound(norms)
         return relative if self.max_norm is None else min(relative, self.max_norm)
+
+    def relative_bound(self, norms: NDArray[np.float64]) -> float:
+        """Return the bound that follows from the median of norms; infinite if there is none."""
+        usual = float(np.quantile(norms, 0.5, method="lower"))
+        return math.inf if self.norm_ratio is None else self.norm_ratio * usual
 
     def next_bound(self, bound: float | None, clipped: float) -> float | None:
         """Return the bound of the next round, given the share of the increments that were longer than this one."""

@@ -185,7 +185,8 @@ class Rounds:
 
     def _update(self, before: ServerState, s: State, result: CohortUpdates, cohort: Cohort) -> RoundResult:
         """Return what the method makes of the uploads."""
-        received = receive(replace(self.aggregation, max_norm=before.max_norm), result.uploads)
+        bounds = replace(self.aggregation, max_norm=before.max_norm)
+        received = receive(bounds, result.uploads, before.buffers)
         clipped = int(result.report[CLIPPED].sum()) if CLIPPED in result.report else received.clipped
         uploads = MethodUploads(received.uploads, self.trainer.method)
         after = update(self.trainer.method, before.x, before.buffers, s, uploads, cohort)

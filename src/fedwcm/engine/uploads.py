@@ -6,7 +6,6 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.core.method import Method, TwoPhase
@@ -85,16 +84,15 @@ class Received:
     clipped: int
 
 
-def receive(aggregation: Aggregation, uploads: ClientUploads) -> Received:
-    """Return the uploads of a round as they are summed."""
+def receive(aggregation: Aggregation, uploads: ClientUploads, buffers: Vec) -> Received:
+    """Return the uploads of a round as they are summed, given the buffers that clients were sent."""
     bound, clipped = None, 0
     if aggregation.max_norm is not None or aggregation.norm_ratio is not None:
         norms = uploads.norms("delta")
         bound = aggregation.bound(norms)
-        long: NDArray[np.bool_] = norms > bound
-        clipped = int(long.sum())
-        if clipped:
-            uploads = ScaledIncrements(uploads, np.divide(bound, norms, out=np.ones_like(norms), where=long))
+        clipped = int((norms > bound).sum())
+        if clipped or aggregation.norm_ratio is not None:
+            uploads = BoundedUploads(uploads, _shrinking(norms, bound), aggregation, buffers)
     if aggregation.rule == "mean":
         return Received(uploads, bound, clipped)
     if aggregation.rule == "centered":
@@ -150,27 +148,54 @@ class UploadRows:
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledIncrements:
-    """Uploads whose increments are scaled by a factor of each client's own."""
+class BoundedUploads:
+    """Uploads of which none is out of proportion to the others.
+
+    Increments are scaled by factors of their own, and so are changes of buffers, and whatever else a method's
+    clients upload, by that of their norms to the median norm of the same key.
+    """
 
     uploads: ClientUploads
     factors: Floats
+    aggregation: Aggregation
+    buffers: Vec
 
     @property
     def bytes(self) -> int:
         return self.uploads.bytes
 
     def norms(self, key: str) -> Floats:
-        return self.uploads.norms(key) * self._factors(key)
+        return self._lengths(key) * self._factors(key)
 
     def rows(self, key: str) -> Tensor:
-        return _scale_rows(self.uploads.rows(key), self._factors(key))
+        scaled = _scale_rows(self._changes(key), self._factors(key))
+        return self.buffers + scaled if key == "buffers" else scaled
 
     def sum(self, key: str, weights: Floats) -> Tensor:
-        return self.uploads.sum(key, weights * self._factors(key))
+        factors = self._factors(key)
+        if key == "buffers" and (factors < 1.0).any():
+            return UploadRows({key: self.rows(key)}).sum(key, weights)
+        return self.uploads.sum(key, weights * factors)
+
+    def _changes(self, key: str) -> Tensor:
+        rows = self.uploads.rows(key)
+        return rows - self.buffers if key == "buffers" else rows
 
     def _factors(self, key: str) -> Floats:
-        return self.factors if key == "delta" else np.ones_like(self.factors)
+        if key == "delta":
+            return self.factors
+        if self.aggregation.norm_ratio is None:
+            return np.ones_like(self.factors)
+        lengths = self._lengths(key)
+        return _shrinking(lengths, self.aggregation.relative_bound(lengths))
+
+    def _lengths(self, key: str) -> Floats:
+        return row_norms(self._changes(key)) if key == "buffers" else self.uploads.norms(key)
+
+
+def _shrinking(norms: Floats, bound: float) -> Floats:
+    """Return the factors that bring norms down to a bound."""
+    return np.divide(bound, norms, out=np.ones_like(norms), where=norms > bound)
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,8 +93,7 @@ def shares_metrics(content: RecordDict, privacy: PrivacyOptions) -> bool:
     A server that chooses its models can read class counts from them, so a run that protects anything does not,
     unless its operator says so.
     """
-    private = privacy.mode != "none" or privacy.epsilon is not None or is_secure(content)
-    return not private or bool(content.config_records[RUN].get("share_metrics"))
+    return not (privacy.protects or is_secure(content)) or bool(content.config_records[RUN].get("share_metrics"))
 
 
 def without_metrics(content: RecordDict) -> RecordDict:

@@ -19,7 +19,7 @@ from fedwcm.core.checks import require
 from fedwcm.core.method import TwoPhase
 from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.head import features_of, head_of, with_head
+from fedwcm.methods.head import CLASS_COUNTS, features_of, head_of, with_head
 
 SUM = "sum/"
 """Prefix of the sums in the server's state."""
@@ -34,6 +34,7 @@ class FeatureSums(TwoPhase, FedAvg):
     """
 
     replaces_head: ClassVar[bool] = True
+    discloses: ClassVar[str] = CLASS_COUNTS
 
     memory: float = 0.9
 

@@ -58,6 +58,7 @@ class CReFF(TwoPhase, FedAvg):
 
     name: ClassVar[str] = "creff"
     replaces_head: ClassVar[bool] = True
+    discloses: ClassVar[str] = "which classes they have"
 
     features: int = 100
     feature_lr: float = 0.1

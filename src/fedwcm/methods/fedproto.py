@@ -27,7 +27,7 @@ from fedwcm.core.checks import Needs
 from fedwcm.core.method import FinalPass
 from fedwcm.core.types import Cohort, Context, Layout, ParamSlice, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.head import features_of
+from fedwcm.methods.head import CLASS_COUNTS, features_of
 from fedwcm.methods.own_parts import OwnParts
 
 AVERAGED = Needs(lambda method: False, "a model that the server averages, which fedproto does not have")
@@ -39,6 +39,7 @@ class FedProto(FinalPass, OwnParts, FedAvg):
 
     name: ClassVar[str] = "fedproto"
     own_buffers: ClassVar[bool] = True
+    discloses: ClassVar[str] = CLASS_COUNTS
     needs: ClassVar[Mapping[str, Needs]] = {"server_lr": AVERAGED, "average": AVERAGED}
 
     def own_slices(self, layout: Layout) -> Sequence[ParamSlice]:

@@ -45,6 +45,7 @@ class FedYoYo(TwoPhase, FedAvg):
     """
 
     name: ClassVar[str] = "fedyoyo"
+    discloses: ClassVar[str] = "how many different samples of each class they have"
 
     group: int = 32
     memory: float = 0.9

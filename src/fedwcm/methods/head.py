@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 else:
     Base = object
 
+CLASS_COUNTS = "how many samples of each class they have"
+"""What clients say with the sums of their features by class."""
 NO_HEAD = "this method needs a model with a final linear layer that is trained"
 
 

@@ -34,6 +34,7 @@ class PowerOfChoice(ClientChoice, FedAvg):
     """
 
     name: ClassVar[str] = "power-of-choice"
+    reads_losses: ClassVar[bool] = True
 
     average: Literal["samples", "uniform"] = "uniform"
     candidates: float = 2.0
@@ -56,5 +57,7 @@ class PowerOfChoice(ClientChoice, FedAvg):
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         x, s = super().update(x, s, uploads, cohort)
         losses = s["losses"].clone()
-        losses[torch.from_numpy(cohort.ids).to(losses.device)] = torch.from_numpy(cohort.losses).to(losses)
+        told = ~np.isnan(cohort.losses)  # a client may keep its loss to itself
+        ids = torch.from_numpy(cohort.ids[told]).to(losses.device)
+        losses[ids] = torch.from_numpy(cohort.losses[told]).to(losses)
         return x, {**s, "losses": losses}

@@ -38,6 +38,7 @@ class QFFL(LocalPass, FedAvg):
     """
 
     name: ClassVar[str] = "q-ffl"
+    discloses: ClassVar[str] = "their loss on the model that they were sent"
 
     q: float = 1.0
 

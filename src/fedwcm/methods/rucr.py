@@ -34,7 +34,7 @@ from fedwcm.core.method import LocalPass, TwoPhase, mean_weights
 from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.methods.head import features_of, head_of, train_head, with_head
+from fedwcm.methods.head import CLASS_COUNTS, features_of, head_of, train_head, with_head
 
 LEAST_SHARE, MOST_SHARE = 0.35, 0.95
 """Of the class mean in a mixture."""
@@ -54,6 +54,7 @@ class RUCR(TwoPhase, LocalPass, FedAvg):
 
     name: ClassVar[str] = "rucr"
     replaces_head: ClassVar[bool] = True
+    discloses: ClassVar[str] = CLASS_COUNTS
 
     last: int = 20
     mixtures: int = 100

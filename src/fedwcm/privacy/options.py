@@ -89,6 +89,11 @@ class PrivacyOptions:
         require(possible, "epsilon", self.epsilon, f"at least {MIN_EPSILON:g}, or none")
 
     @property
+    def protects(self) -> bool:
+        """Whether anything is hidden of a client's counts."""
+        return self.mode != "none" or self.epsilon is not None
+
+    @property
     def levels(self) -> int | None:
         """The levels in which statistics are reported; None for exact ones."""
         return self.score_levels or None if self.mode == "he" else None

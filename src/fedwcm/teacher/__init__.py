@@ -9,6 +9,6 @@ of your own, call `Teacher.of(dataset, logits, embeddings).write(path)`.
 """
 
 from fedwcm.teacher.clip import zero_shot
-from fedwcm.teacher.file import TEACHER_FILE, Taught, Teacher, with_digest
+from fedwcm.teacher.file import TEACHER_FILE, Taught, Teacher, file_of, with_digest
 
-__all__ = ["TEACHER_FILE", "Taught", "Teacher", "with_digest", "zero_shot"]
+__all__ = ["TEACHER_FILE", "Taught", "Teacher", "file_of", "with_digest", "zero_shot"]

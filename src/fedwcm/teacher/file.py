@@ -119,8 +119,13 @@ class Teacher:
 
 def with_digest(name: str) -> str:
     """Return the name of a teacher's file with a digest of what it holds; the name alone if there is no file."""
-    path, _ = _parse_digest(name)
+    path = file_of(name)
     return f"{path}#{_digest(path)}" if Path(path).exists() else name
+
+
+def file_of(name: str) -> str:
+    """Return the name of a teacher's file without the digest that may follow it."""
+    return _parse_digest(name)[0]
 
 
 def _parse_digest(name: str) -> tuple[str, str]:

@@ -18,8 +18,10 @@ from fedwcm.config.options import make
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Config
 from fedwcm.config.settings import Settings, from_settings, method_settings, overlay
 from fedwcm.core.checks import require, unknown
+from fedwcm.core.method import Method
 from fedwcm.engine.uploads import why_not_robust
 from fedwcm.experiment.components import Components
+from fedwcm.privacy.options import PrivacyOptions
 
 ELSEWHERE = {"data": "the data function", "partition": "the data function", "model": "the model function"}
 """Sections of the simulator that an app writes in Python instead."""
@@ -123,6 +125,15 @@ class FlowerOptions:
         require(fixed, "out", self.out, "an absolute path, or empty: the server app runs in a folder of Flower's")
 
 
+def require_discreet(method: Method, privacy: PrivacyOptions, secure: bool) -> None:
+    """Raise ValueError if clients would upload in plain numbers what the run hides: both sides check."""
+    if method.discloses and privacy.protects and not secure:
+        raise ValueError(
+            f"method.name = {method.name!r} is not possible with privacy without flower.secure_aggregation: "
+            f"clients upload {method.discloses}"
+        )
+
+
 @dataclass(frozen=True)
 class AppOptions:
     """All options of a run on Flower."""
@@ -139,7 +150,7 @@ class AppOptions:
     def require_shared_metrics(self) -> None:
         """Raise ValueError if clients are to evaluate models in a run that protects what their metrics tell."""
         privacy, flower = self.config.privacy, self.federation
-        private = privacy.mode != "none" or privacy.epsilon is not None or flower.secure_aggregation
+        private = privacy.protects or flower.secure_aggregation
         why = "0 in a run with privacy or secure aggregation: accuracies of chosen models tell class counts"
         met = not flower.fraction_evaluate or not private or flower.share_metrics
         require(met, "flower.fraction_evaluate", flower.fraction_evaluate, f"{why} (flower.share_metrics)")

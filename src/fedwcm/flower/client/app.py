@@ -34,7 +34,7 @@ from fedwcm.flower.app.model import (
     shard,
     tensors,
 )
-from fedwcm.flower.app.options import with_run_config
+from fedwcm.flower.app.options import require_discreet, with_run_config
 from fedwcm.flower.client.mods import (
     Mod,
     Mods,
@@ -49,6 +49,7 @@ from fedwcm.flower.client.privacy import (
     kept_counts,
     pin,
     require_allowed_code,
+    require_allowed_teacher,
     require_private_enough,
     stored_noisy_counts,
     withholds_metrics,
@@ -220,6 +221,9 @@ class Client:
 
     def work(self, task: Task, content: RecordDict) -> RecordDict:
         """Run this client's part of a phase of a round."""
+        method, secure = self._components.method, records.is_secure(content)
+        require_discreet(method, self.config.privacy, secure)
+        require_allowed_teacher((method, self._components.loss), self._context.node_config)
         request, sent, last_used = records.read_request(content, self._network.device)
         population = self._population(content)
         if len(sent.x) != self._network.size:

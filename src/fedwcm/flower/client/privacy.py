@@ -1,7 +1,7 @@
 """The privacy that a node demands before it reveals anything: the run's own options come from the server."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from fedwcm.core.types import Ints
 from fedwcm.experiment.files import replacing
 from fedwcm.flower.records import shares_metrics
 from fedwcm.privacy.options import PrivacyOptions, noisy_counts
+from fedwcm.teacher import TEACHER_FILE, Taught, file_of
 from fedwcm.utils.json_record import is_number
 
 
@@ -96,14 +97,20 @@ def stored_noisy_counts(counts: Ints, epsilon: float, client: int, context: Cont
     """Return this client's noisy counts, drawn once for the same counts and ε: the mean of many draws is exact.
 
     They are stored in the node's `state-dir` for all runs, readable by its owner only, else in Flower's context
-    for one run.
+    for one run. Draws with different ε add up: all those for the same counts spend no more than the node allows.
     """
     folder = context.node_config.get("state-dir")
     path = Path(str(folder)) / f"client-{client}-{STORED}.json" if folder else None
     draws = _read_draws(path, context)
-    for draw in draws:
-        if (draw["counts"], draw["epsilon"]) == (counts.tolist(), epsilon):
-            return np.array(draw["noisy"], dtype=np.int64)
+    spent = {draw["epsilon"]: draw["noisy"] for draw in draws if draw["counts"] == counts.tolist()}
+    if epsilon in spent:
+        return np.array(spent[epsilon], dtype=np.int64)
+    allowed, total = context.node_config.get("epsilon"), sum(spent) + epsilon
+    if isinstance(allowed, int | float) and total > allowed * (1 + 1e-9):
+        raise ValueError(
+            f"this node allows epsilon = {allowed} for its counts in all: privacy.epsilon = {epsilon} "
+            f"would make it {total:g}"
+        )
     noisy = noisy_counts(counts, epsilon, np.random.default_rng())
     draws.append({"counts": counts.tolist(), "epsilon": epsilon, "noisy": noisy.tolist()})
     if path is None:
@@ -128,6 +135,14 @@ def require_allowed_code(config: Config, node_config: Mapping[str, Any]) -> None
         name = getattr(config, kind).name
         if ":" in name and name not in allowed:
             raise ValueError(f"{kind}.name = {name!r} is code that this node does not allow: see allow-code")
+
+
+def require_allowed_teacher(components: Iterable[object], node_config: Mapping[str, Any]) -> None:
+    """Raise ValueError if the run names a teacher's file that the node's config does not name as `teacher`."""
+    allowed = (TEACHER_FILE, str(node_config.get("teacher", TEACHER_FILE)))
+    for taught in components:
+        if isinstance(taught, Taught) and taught.uses_teacher and file_of(taught.teacher) not in allowed:
+            raise ValueError(f"teacher = {taught.teacher!r} is no file that this node allows: set its own teacher")
 
 
 KEY = "fedwcm-key-holder"
