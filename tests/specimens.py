@@ -1,6 +1,5 @@
 """Methods and objectives that exist for tests alone: each shows one thing that the engine must do."""
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -114,17 +113,6 @@ class Failing(Method):
             raise ArithmeticError(f"client {self.client} cannot count")
         time.sleep(self.seconds)
         return super().finish(w, c, ctx)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dying(Failing):
-    """Takes its process along when it fails."""
-
-    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
-        try:
-            return super().finish(w, c, ctx)
-        except ArithmeticError:
-            os._exit(1)
 
 
 @dataclass(frozen=True, kw_only=True)

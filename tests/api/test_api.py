@@ -30,15 +30,6 @@ def test_loaded_model_with_its_normalizer_repeats_the_final_accuracy(digits_run:
     assert digits_run.summary.final_accuracy > 0.5
 
 
-def test_evaluate_on_the_runs_own_test_data_repeats_its_metrics(digits_run: fedwcm.Result) -> None:
-    assert digits_run.folder is not None
-    measured = fedwcm.evaluate(digits_run.folder, "digits")
-    last = digits_run.history[-1]
-    assert measured.per_class_accuracy == last.per_class_accuracy
-    assert measured.few == last.few
-    assert measured.test_loss == pytest.approx(last.test_loss, rel=1e-5)
-
-
 def test_evaluate_matches_classes_by_name_not_by_number(digits_run: fedwcm.Result) -> None:
     assert digits_run.folder is not None
     data = load_dataset("digits")
@@ -114,16 +105,6 @@ def test_batchnorm_model_trains_and_its_statistics_are_saved(tmp_path: Path) -> 
     assert means
     assert all(bool(mean.abs().sum() > 0) for mean in means)
     assert fedwcm.evaluate(tmp_path / "run", "digits").test_accuracy == result.summary.final_accuracy
-
-
-def test_a_round_without_answers_is_counted_and_changes_nothing() -> None:
-    options: Any = {**SMALL, "clients": 3, "participation": 0.3, "settings": {"participation.dropout": 0.9}}
-    history = fedwcm.run("fedwcm", **options).history
-    silent = [i for i, record in enumerate(history) if record.participants == 0]
-    assert silent
-    for i in silent:
-        if i:
-            assert history[i].test_loss == history[i - 1].test_loss
 
 
 def test_normalizer_centres_and_scales_per_channel_and_survives_a_constant_one() -> None:

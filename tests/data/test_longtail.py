@@ -1,7 +1,7 @@
 """Laws of the long-tailed subset."""
 
 import warnings
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedwcm.data.longtail import Profile, class_counts, long_tail
 
-CIFAR10 = np.full(10, 5000)
+CIFAR10, NAN = np.full(10, 5000), float("nan")
 NATIVE_COUNTS = st.lists(st.integers(1, 3000), min_size=1, max_size=12).map(np.array)
 IMBALANCE = st.floats(0.001, 1)
 PROFILE = st.sampled_from(["exponential", "step"])
@@ -116,38 +116,27 @@ def test_every_sample_is_equally_likely() -> None:
     np.testing.assert_allclose(hits[10:] / 2000, 0.5, atol=0.05)
 
 
-@pytest.mark.parametrize("imbalance", [0, -0.1, 1.1, float("nan")])
-def test_imbalance_outside_its_range_is_named(imbalance: float) -> None:
-    with pytest.raises(ValueError, match=f"imbalance = {imbalance} .* above 0 and at most 1"):
-        class_counts(CIFAR10, imbalance)
-
-
-def test_unknown_profile_is_named_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"unknown profile 'exponental'.*'exponential'.*step"):
-        class_counts(CIFAR10, 0.1, "exponental")  # type: ignore[arg-type]
-
-
-def test_n_max_that_a_class_cannot_supply_is_named_with_the_class() -> None:
-    with pytest.raises(
-        ValueError, match=r"n_max = 1000 .*class 1 would keep 500 samples and has 300.*at most 601"
-    ):
-        class_counts(np.array([1000, 300]), 0.5, n_max=1000)
-
-
-@pytest.mark.parametrize("n_max", [0, -3])
-def test_n_max_below_one_is_named(n_max: int) -> None:
-    with pytest.raises(ValueError, match=f"n_max = {n_max} .* at least 1"):
-        class_counts(CIFAR10, 0.1, n_max=n_max)
+@pytest.mark.parametrize(
+    ("available", "options", "message"),
+    [
+        *(
+            (CIFAR10, {"imbalance": bad}, f"imbalance = {bad} .* above 0 and at most 1")
+            for bad in (0, -1, 1.1, NAN)
+        ),
+        *((CIFAR10, {"n_max": bad}, f"n_max = {bad} .* at least 1") for bad in (0, -3)),
+        (CIFAR10, {"profile": "exponental"}, r"unknown profile 'exponental'.*'exponential'.*step"),
+        ([1000, 300], {"imbalance": 0.5, "n_max": 1000}, r"n_max = 1000 .*class 1 would keep 500 .*at most 601"),
+        ([5, 0, 5], {}, r"available .* class 1"),
+    ],
+)
+def test_a_wrong_argument_is_named(available: list[int], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        class_counts(np.array(available), **{"imbalance": 0.1, **options})
 
 
 def test_absent_class_is_named() -> None:
     with pytest.raises(ValueError, match=r"none of classes 1, 3"):
         long_tail(np.array([0, 0, 2, 4]), 0.5, np.random.default_rng(0))
-
-
-def test_class_without_samples_is_named() -> None:
-    with pytest.raises(ValueError, match=r"available .* class 1"):
-        class_counts(np.array([5, 0, 5]), 0.5)
 
 
 @pytest.mark.parametrize("labels", [[], [-1, 0], [[0], [1]]])

@@ -117,18 +117,6 @@ def test_a_label_must_be_given_and_a_usual_name_is_suggested(path: Path) -> None
             load_dataset(write(path, {"x": [1, 2], name: [0, 1]}))
 
 
-def test_a_label_of_real_numbers_is_refused(path: Path) -> None:
-    write(path, {"x": [1, 2, 3], "price": [0.5, 1.25, 3.75]})
-    with pytest.raises(ValueError, match="'price' is of type double: it must hold integers, floats that"):
-        load_dataset(path, label="price")
-
-
-def test_the_first_value_that_is_no_number_is_shown(path: Path) -> None:
-    write(path, {"x": ["1", "2.5", "three", "4"], "y": [0, 1, 0, 1]})
-    with pytest.raises(ValueError, match=r"column 'x' is of type string .*'three'"):
-        load_dataset(path, label="y")
-
-
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -143,13 +131,6 @@ def test_a_missing_value_is_named_by_column_and_row(path: Path, name: str, value
     write(path, rows(**{name: values}))
     with pytest.raises(ValueError, match=f"column '{name}', row 5: the value is missing"):
         load_dataset(path, label="kind", client="site", split="part")
-
-
-@pytest.mark.parametrize(("value", "problem"), [(np.nan, "missing"), (np.inf, "inf, "), (1e300, "1e[+]300, ")])
-def test_a_value_that_is_not_finite_in_32_bits_is_refused(path: Path, value: float, problem: str) -> None:
-    write(path, {"x": [1.0, value, 3.0], "y": [0, 1, 0]})
-    with pytest.raises(ValueError, match=f"column 'x', row 2: the value is {problem}"):
-        load_dataset(path, label="y")
 
 
 def test_a_split_value_that_names_no_part_is_refused(path: Path) -> None:

@@ -28,7 +28,7 @@ from fedwcm.models import build_model
 
 from ..factories import ENGINES, clusters, conv_batchnorm, linear, make_rounds, make_trainer, mlp, run_rounds
 from ..records import timeless
-from ..specimens import Counter, Dying, Failing
+from ..specimens import Counter, Failing
 
 FOUR = ("fedavg", "fedcm", "fedwcm", "fedwcm-x")
 ROUNDS = 4
@@ -144,24 +144,7 @@ def test_client_state_survives_from_round_to_round(backend: str) -> None:
     np.testing.assert_array_equal(kept["steps"].numpy(), visits * steps)
 
 
-def test_a_method_without_client_state_stores_nothing() -> None:
-    data = clusters()
-    playing = make_rounds(make_trainer(FedAvg(), data.federation, linear()), data.federation)
-    run_rounds(playing, 2)
-    assert not len(playing.store.visited_clients())
-    assert playing.store.read(np.arange(5), torch.device("cpu")) == {}
-
-
 # --- trouble -----------------------------------------------------------------------------------------
-
-
-def test_a_failure_in_a_worker_is_raised_with_its_traceback() -> None:
-    data = clusters()
-    training = make_trainer(Failing(client=3), data.federation, mlp())
-    with pytest.raises(RuntimeError, match="client 3 cannot count") as caught:
-        run_rounds(make_rounds(training, data.federation, workers=2), 1)
-    assert "Traceback" in str(caught.value)
-    assert "in finish" in str(caught.value)
 
 
 def test_closing_while_a_worker_is_busy_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
@@ -171,13 +154,6 @@ def test_closing_while_a_worker_is_busy_is_quiet(capfd: pytest.CaptureFixture[st
     with pytest.raises(RuntimeError, match="client 2 cannot count"):
         run_rounds(make_rounds(training, data.federation, workers=2), 1)
     assert capfd.readouterr().err == ""
-
-
-def test_a_worker_that_dies_is_an_error_and_not_a_wait_for_ever() -> None:
-    data = clusters()
-    training = make_trainer(Dying(client=3), data.federation, mlp())
-    with pytest.raises(RuntimeError, match="worker process ended"):
-        run_rounds(make_rounds(training, data.federation, workers=2), 1)
 
 
 def test_closing_one_pool_does_not_wait_for_another() -> None:
