@@ -147,5 +147,5 @@ def test_differences_are_paired_over_seeds() -> None:
 def test_an_entry_without_trials_has_no_choice(tmp_path: Path) -> None:
     plan = make_plan(load_board(), TINY)
     entry = Entry(plan, tmp_path, "digits", plan.rows["fedavg"])
-    assert entry.chosen() is None
-    assert entry.left() == 6 * 2 + 2
+    assert entry.chosen_setting() is None
+    assert entry.runs_left() == 6 * 2 + 2

@@ -65,7 +65,7 @@ def check_loss(loss: Loss | type[Loss]) -> None:
 
 
 def check_padding_does_not_count(loss: Loss) -> None:
-    """Stacked clients, whose shorter batches are padded, have the losses that they have one at a time."""
+    """Check that stacked clients, whose shorter batches are padded, have the losses of one at a time."""
     with _default_dtype(torch.float64):
         engines = [_engine(Method(), loss, dtype=torch.float64, stacked=stacked) for stacked in (False, True)]
         ends = [engine.step(_start(engine)) for engine in engines]
@@ -97,7 +97,7 @@ LOSS_CHECKS: tuple[Callable[[Loss], None], ...] = (
 
 
 def check_frozen_dataclass(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Hyper-parameters are fields of a frozen dataclass."""
+    """Check that hyper-parameters are fields of a frozen dataclass."""
     assert is_dataclass(cls), "a method must be a dataclass"
     assert cls.__dataclass_params__.frozen, "a method must be a frozen dataclass"  # type: ignore[attr-defined]
     lost = undecorated_fields(cls)
@@ -121,7 +121,7 @@ def check_configuration_round_trips(cls: type[Method], options: dict[str, Any], 
 
 
 def check_hooks_change_none_of_their_arguments(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Pure hooks: what they are given is the same after the call, and running a round again gives the same."""
+    """Check that what hooks are given is the same after the call, and running a round again gives the same."""
 
     def watch(name: str, hook: Hook) -> Hook:
         def call(self: Method, *arguments: Any) -> Any:
@@ -226,13 +226,13 @@ def _parts_of(result: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_engines_agree(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """One client at a time and all clients stacked give the same model."""
+    """Check that one client at a time and all clients stacked give the same model."""
     gap = _gap_between(cls, options, loss, {"stacked": False}, {"stacked": True})
     assert gap < 1e-7, f"engines differ by {gap}"
 
 
 def check_block_size_does_not_matter(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Blocks of two clients and of five give the same model."""
+    """Check that blocks of two clients and of five give the same model."""
     gap = _gap_between(cls, options, loss, {"stacked": True, "block": 2}, {"stacked": True, "block": 5})
     assert gap < 1e-7, f"the division into blocks changed the model by {gap}"
 
@@ -247,7 +247,7 @@ def _gap_between(cls: type[Method], options: dict[str, Any], loss: Loss, *engine
 
 
 def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Two rounds, all state into a new engine, two more rounds: the same bits as four in a row."""
+    """Check that two rounds, all state into a new engine, and two more have the bits of four in a row."""
     whole = _run_rounds(_engine(cls(**options), loss), 4)
     first, second = _engine(cls(**options), loss), _engine(cls(**options), loss)
     end = _run_rounds(first, 2)
@@ -260,7 +260,7 @@ def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], loss: Lo
 
 
 def check_a_common_stationary_point_stays(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Where every client's gradient is zero from the start, no method may move."""
+    """Check that no method moves where every client's gradient is zero from the start."""
     engine = _engine(cls(**options), _Flat())
     start = _start(engine)
     end = start
@@ -273,7 +273,7 @@ def check_a_common_stationary_point_stays(cls: type[Method], options: dict[str, 
 
 
 def check_it_learns(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Twenty rounds with the defaults raise the accuracy on the clients' own data well above chance."""
+    """Check that twenty rounds with the defaults raise the accuracy on the clients' own data well above chance."""
     engine = _engine(cls(**options), loss)
     end = _run_rounds(engine, 20)
     method, network, hits = engine.trainer.method, engine.trainer.forward.network, list[Tensor]()

@@ -44,7 +44,7 @@ def recalls(logits: torch.Tensor, labels: torch.Tensor, about: ModelFacts) -> li
     return [float((predicted[labels == c] == c).double().mean()) for c in range(3)]
 
 
-def test_exact_posteriors_need_no_shift_for_accuracy_and_bayes_rule_for_balanced_accuracy() -> None:
+def test_exact_posteriors_need_no_shift_for_accuracy_and_bayes_rule_for_balance() -> None:
     logits, labels = exact_logits(100_000)
     accurate, balanced = (_with_point(facts(), point, logits, labels) for point in ("accuracy", "balanced"))
     natural = np.log(facts().natural_shares)

@@ -53,7 +53,7 @@ def test_the_head_is_the_layer_that_makes_the_class_scores(tmp_path: Path) -> No
     assert network(torch.zeros(2, 5))[1].shape == (2, 8)
 
 
-def test_parameters_without_a_gradient_are_zeros_in_the_diagnostic_of_the_training_set() -> None:
+def test_parameters_without_a_gradient_count_as_zeros_in_the_diagnostic() -> None:
     result = fedwcm.run("fedavg", model=ClassifierFirst, diagnostics=["train_set"], **SMALL)
     assert (result.history[-1].number("gradient_norm_squared") or 0) > 0
 

@@ -27,7 +27,7 @@ def test_auto_runs_the_best_candidate_on_validation_data_to_the_end(
     assert resumed.config.method == result.config.method
 
 
-def test_the_race_is_a_quarter_of_the_rounds_long_and_a_diverged_candidate_does_not_win() -> None:
+def test_the_race_takes_a_quarter_of_the_rounds_and_no_diverged_candidate_wins() -> None:
     config = fedwcm.run("fedavg", val_fraction=0.2, **SMALL).config
     assert 0 < training._validate(config) < 1
     wild = fedwcm.run("fedavg", val_fraction=0.2, **SMALL | {"lr": 0.01, "rounds": 1}).config

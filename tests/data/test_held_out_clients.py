@@ -89,9 +89,7 @@ def test_nobody_is_both_trained_on_and_tested(source: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("share", "clients"), [(0.01, 1), (0.24, 2), (0.25, 3), (0.26, 3), (0.3, 3), (0.99, 9)])
-def test_a_share_of_the_clients_is_the_nearest_number_of_them_at_least_one_and_never_all(
-    share: float, clients: int
-) -> None:
+def test_a_share_of_the_clients_is_the_nearest_number_but_not_none_nor_all(share: float, clients: int) -> None:
     data = load_dataset((features(), LABELS), client_ids=NAMES, test_clients=share)
     assert len(people_in(data.x_test)) == clients
 

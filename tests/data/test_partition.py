@@ -316,7 +316,7 @@ def test_pathological_one_class_each_where_the_totals_permit() -> None:
 
 
 @pytest.mark.parametrize("wanted", [2, 5])
-def test_pathological_clients_are_strangers_who_mostly_hold_as_many_classes_as_allowed(wanted: int) -> None:
+def test_pathological_clients_mostly_hold_as_many_classes_as_allowed(wanted: int) -> None:
     counts = table(Pathological(clients=200, classes_per_client=wanted), cifar10(1))
     held = np.count_nonzero(counts, axis=1)
     assert held.max() == wanted

@@ -222,7 +222,7 @@ def chosen(model: Network, cohort: int = 10, workers: int = 2) -> str:
     return choose("auto", workers, model, cohort).name
 
 
-def test_linear_stacks_are_stacked_whatever_their_size_and_spread_over_processes_if_that_pays() -> None:
+def test_linear_stacks_are_always_stacked_and_spread_where_that_pays() -> None:
     small, large = network("mlp", hidden=[32]), network("mlp", hidden=[9000])
     assert chosen(small) == chosen(large, workers=1) == "vectorized"
     assert chosen(large) == "parallel"
@@ -248,7 +248,7 @@ def test_blocks_are_evenly_filled_and_bounded(cohort: int) -> None:
     assert blocks == -(-cohort // (BLOCK_FLOATS // model.size))
 
 
-def test_convolutions_are_spread_over_processes_if_there_are_several_cores_and_clients() -> None:
+def test_convolutions_are_spread_over_several_cores_and_clients() -> None:
     conv = Network(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10)))
     assert conv.size < STACK_BELOW
     assert chosen(conv) == "parallel"

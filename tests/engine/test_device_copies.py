@@ -108,7 +108,7 @@ def test_the_host_exchanges_nothing_with_the_device_at_a_step(method: str, stack
     assert not grows(METHODS[method](), None, stacked)
 
 
-def test_passes_with_a_short_last_batch_and_clients_that_are_done_exchange_nothing_either() -> None:
+def test_short_last_batches_and_clients_that_are_done_exchange_nothing_either() -> None:
     once, twice = (copies(FedAvg(), LOSSES["prior_ce"](), True, epochs=epochs) for epochs in (1, 2))
     assert once == twice
 

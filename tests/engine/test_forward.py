@@ -218,7 +218,7 @@ def test_a_model_without_a_linear_layer_has_no_features_in_either_way() -> None:
     assert SequentialForward(network)(w[:1], inputs[:1], track=True).features.numel() == 0
 
 
-def test_a_model_without_a_linear_layer_has_no_head_even_if_it_has_parameters_of_its_own() -> None:
+def test_a_model_without_a_linear_layer_has_no_head() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -74,7 +74,7 @@ def test_inputs_survive_every_forward_pass() -> None:
         assert torch.equal(inputs, before)
 
 
-def test_evaluating_a_model_that_writes_to_its_weights_leaves_the_servers_model_alone() -> None:
+def test_evaluation_of_a_model_that_writes_to_its_weights_spares_the_servers() -> None:
     network = Network(nn.Sequential(nn.Embedding(9, 4, max_norm=0.1), nn.Flatten(), nn.Linear(12, 3)))
     x, buffers = network.initial()
     before, tokens = x.clone(), torch.arange(9).reshape(3, 3)

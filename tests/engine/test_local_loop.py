@@ -196,7 +196,7 @@ def test_all_engines_agree_on_a_fixed_number_of_steps() -> None:
     assert torch.equal(ends[0], ends[2])
 
 
-def test_an_objective_s_state_advances_once_a_step_even_if_a_step_takes_two_gradients() -> None:
+def test_an_objective_s_state_advances_once_in_a_step_of_two_gradients() -> None:
     data = clusters()
     for stacked in (False, True):
         result = Bench(Sam(), data, linear(), stacked=stacked, loss=Seen()).train()

@@ -76,7 +76,7 @@ def test_a_method_with_a_first_phase_equals_the_loop_written_by_hand(engine: str
         np.testing.assert_allclose(state.method["last"].numpy(), full, rtol=1e-10, atol=1e-13)
 
 
-def test_probing_counts_its_bytes_down_to_everybody_asked_and_up_from_everybody_who_answered() -> None:
+def test_probing_counts_bytes_down_to_the_cohort_and_up_from_those_who_answered() -> None:
     training = make_trainer(Mime(), DATA.federation, linear())
     (_, record), *_ = run_rounds(make_rounds(training, DATA.federation, participation=Scripted(COHORTS)), 1)
     vector = 8 * training.forward.network.size

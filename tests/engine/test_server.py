@@ -207,7 +207,7 @@ def test_a_round_after_an_empty_one_is_the_round_of_its_number() -> None:
     assert torch.equal(skipped.x, direct.x)
 
 
-def test_bytes_are_counted_down_to_everybody_asked_and_up_from_everybody_who_answered() -> None:
+def test_bytes_are_counted_down_to_the_cohort_and_up_from_those_who_answered() -> None:
     training = make_trainer(METHODS["fedwcm"](), DATA.federation, linear())
     (_, record), (_, empty) = run_rounds(
         make_rounds(training, DATA.federation, participation=Scripted([[0, 2], []])), 2

@@ -173,7 +173,7 @@ def test_a_model_that_can_be_stacked_still_is() -> None:
 
 
 @pytest.mark.parametrize("make", [idle_layers, Signal, lambda: Positions(saved=False)])
-def test_idle_dropout_fixed_tables_and_convolutions_of_sequences_do_not_keep_models_apart(make: Any) -> None:
+def test_idle_dropout_fixed_tables_and_conv1d_do_not_keep_models_apart(make: Any) -> None:
     module, sample = make(), torch.randn(2, STEPS, CHANNELS)
     assert choose("auto", 1, Network(module), 4, sample).stacked
     assert (linear_layers(Network(module)) is not None) == isinstance(module, nn.Sequential)

@@ -126,7 +126,7 @@ def test_a_comparison_notices_that_a_function_divides_the_samples_differently(tm
     assert fedwcm.compare(["fedavg"], [0, 1], tmp_path, partition=by_rows(3), **options).rows  # type: ignore[call-overload]
 
 
-def test_a_comparison_notices_that_a_module_has_other_weights_and_a_resumed_run_keeps_its_own(
+def test_a_comparison_notices_other_weights_and_a_resumed_run_keeps_its_own(
     tmp_path: Path,
 ) -> None:
     options: dict[str, Any] = {**SMALL, "rounds": 2}

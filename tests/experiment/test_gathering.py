@@ -63,13 +63,13 @@ def test_encryption_sums_distances_in_levels() -> None:
     assert sealed.deviation == coarse != gather_distribution(COUNTS, TARGET, PrivacyOptions()).deviation
 
 
-def test_a_client_that_sends_an_impossible_distance_moves_the_mean_no_farther_than_any_can_be() -> None:
+def test_an_impossible_distance_moves_the_mean_no_farther_than_a_possible_one() -> None:
     rows = contributions(COUNTS, None, None)
     rows[0, -1] = 2**30 - 1
     assert decode_total(rows.sum(axis=0), len(rows))[1] == FARTHEST
 
 
-def test_the_model_s_file_has_the_counts_that_were_gathered_not_those_that_noise_hides() -> None:
+def test_the_model_s_file_has_the_counts_that_were_gathered_with_their_noise() -> None:
     asked = {"partition.clients": 5, "privacy.epsilon": 0.1, "run.backend": "sequential"}
     experiment = build(from_settings(asked))
     held = np.array(experiment.facts.class_counts)

@@ -144,7 +144,7 @@ def killed_run(tmp_path: Path, **changes: Any) -> dict[str, Any]:
     return config
 
 
-def test_a_continued_run_takes_clients_that_come_late_though_their_number_was_not_given(tmp_path: Path) -> None:
+def test_a_continued_run_takes_late_clients_though_their_number_was_not_given(tmp_path: Path) -> None:
     config = killed_run(tmp_path, **{"flower.clients": 0})
     nodes = grid(config)
     for client in (3, 4):

@@ -28,7 +28,7 @@ def held_out(node_config: Mapping[str, Any]) -> tuple[Any, Any]:
     return x, y
 
 
-def test_clients_test_the_model_and_their_metrics_are_weighted_by_samples_that_are_known() -> None:
+def test_clients_test_the_model_and_their_metrics_are_weighted_by_known_samples() -> None:
     config = run_config("fedwcm", **EVALUATED)
     nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
     finished = serve(nodes, config, model)
@@ -156,7 +156,7 @@ def test_the_functions_of_an_app_get_the_run_s_config_if_they_want_it() -> None:
     assert np.sum(finished.summary.confusion) == 50  # type: ignore[arg-type]
 
 
-def test_an_evaluation_that_lies_moves_the_mean_by_a_bounded_share_and_the_median_hardly() -> None:
+def test_a_lying_evaluation_moves_the_mean_by_a_bounded_share() -> None:
     def lie(client: int, request: Message, reply: Message) -> Message:
         if client == LIAR and request.metadata.message_type == "evaluate":
             numbers: Any = reply.content.metric_records["metrics"]

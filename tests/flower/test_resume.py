@@ -171,7 +171,7 @@ def test_the_state_is_that_of_the_last_answer_that_was_used() -> None:
     assert set(with_next(kept, 1, 4, first)) == {1, 4}
 
 
-def test_clients_that_die_and_come_back_at_random_lose_no_round_and_count_no_update_twice(tmp_path: Path) -> None:
+def test_clients_that_die_at_random_lose_no_round_and_count_no_update_twice(tmp_path: Path) -> None:
     """Twenty rounds in which every client dies one time in five: before its work, or after it, its answer lost.
 
     It comes back under another node id. SCAFFOLD's sums agree with the simulator's only if every answer is used

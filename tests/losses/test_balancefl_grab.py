@@ -153,7 +153,7 @@ def captured(labels: Tensor, counts: list[int], chance: Tensor, position: int = 
     return seen[-1][0, :, 0]
 
 
-def test_minority_classes_get_noise_with_the_right_probability_and_the_largest_class_never() -> None:
+def test_minority_classes_get_noise_with_the_right_probability() -> None:
     counts, draws = [20, 15, 5], 400
     chance = (torch.arange(draws) + 0.5) / draws
     for c, probability in enumerate([0.0, 0.25, 0.75]):

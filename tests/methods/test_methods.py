@@ -84,7 +84,7 @@ def test_fedwcm_on_balanced_classes_and_equal_sizes_is_fedcm() -> None:
     assert not torch.allclose(run(FedWCM())[0][0].x, run(FedCM())[0][0].x, rtol=1e-4)
 
 
-def test_fedwcm_that_follows_heterogeneity_is_fedcm_where_all_clients_are_alike_however_long_the_tail() -> None:
+def test_fedwcm_by_heterogeneity_is_fedcm_where_all_clients_are_alike() -> None:
     labels = np.tile(np.repeat([0, 1, 2], [16, 6, 2]), 5)
     inputs = np.eye(3)[labels] @ np.random.default_rng(3).normal(size=(3, 4))
     data = divided(inputs, labels, np.split(np.arange(len(labels)), 5))
@@ -92,7 +92,7 @@ def test_fedwcm_that_follows_heterogeneity_is_fedcm_where_all_clients_are_alike_
     assert not torch.allclose(run(FedWCM(alpha_rule="heterogeneity"))[0][0].x, run(FedCM())[0][0].x, rtol=1e-4)
 
 
-def test_fedwcm_on_balanced_clients_of_equal_size_is_fedcm_and_otherwise_its_alpha_follows_them() -> None:
+def test_fedwcm_on_balanced_clients_is_fedcm_and_otherwise_alpha_follows_them() -> None:
     labels = np.arange(120) % 3
     inputs = np.random.default_rng(2).normal(size=(120, 4))
     data = divided(inputs, labels, np.split(np.arange(120), 5))
@@ -210,7 +210,7 @@ def distance_to_optimum(epochs: int) -> float:
     return float(np.abs(state.x.numpy() - optimum).max())
 
 
-def test_fedavg_finds_the_optimum_of_unlike_clients_with_one_local_step_and_misses_it_with_several() -> None:
+def test_fedavg_finds_the_optimum_with_one_local_step_and_misses_it_with_several() -> None:
     assert distance_to_optimum(epochs=1) < 1e-9
     assert distance_to_optimum(epochs=5) > 0.05
 

@@ -155,7 +155,7 @@ def train(
 @pytest.mark.parametrize(
     ("name", "rounds", "options"), [("scaffold", 100, {}), ("feddyn", 150, {"lam": 1.5, "lr": 0.3})]
 )
-def test_drift_correction_reaches_the_optimum_with_unequal_steps_and_half_of_the_clients(
+def test_drift_correction_reaches_the_optimum_with_half_of_the_clients(
     name: str, rounds: int, options: dict[str, Any], average: str
 ) -> None:
     run = train(name, rounds, average=average, **options)
@@ -200,7 +200,7 @@ def test_the_control_variate_of_a_constant_gradient_is_that_gradient() -> None:
         ("feddyn", "dual", "samples", None),
     ],
 )
-def test_the_server_keeps_the_mean_over_all_clients_whether_they_have_taken_part_or_not(
+def test_the_server_keeps_the_mean_over_all_clients_also_the_absent(
     name: str, key: str, average: str, weights: tuple[int, ...] | None
 ) -> None:
     for rounds in (1, 2, 7):
@@ -209,7 +209,7 @@ def test_the_server_keeps_the_mean_over_all_clients_whether_they_have_taken_part
         np.testing.assert_allclose(run.server(key), mean, rtol=1e-12, atol=1e-15)
 
 
-def test_in_the_first_round_scaffold_is_fedavg_and_feddyn_before_its_correction_fedprox() -> None:
+def test_in_the_first_round_scaffold_is_fedavg_and_feddyn_fedprox() -> None:
     scaffold, feddyn = train("scaffold", 1), train("feddyn", 1, lam=0.3)
     fedavg, fedprox = train("fedavg", 1, average="uniform"), train("fedprox", 1, average="uniform", mu=0.3)
     np.testing.assert_allclose(scaffold.xs, fedavg.xs, rtol=1e-13)
@@ -264,7 +264,7 @@ def test_fedadam_follows_its_moments_of_a_constant_increment() -> None:
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.3])
-def test_fedavg_m_steps_by_gamma_along_the_mean_gradient_whatever_the_rate_and_the_steps(alpha: float) -> None:
+def test_fedavg_m_steps_by_gamma_along_the_mean_gradient_at_any_rate(alpha: float) -> None:
     task, gamma = problem(curved=False), 0.7
     run = train("fedavg-cheng", 4, task, who=ALL, alpha=alpha, server_lr=gamma, lr_decay=0.8)
     gradient = -np.mean([b[0] for b in task.b], axis=0)

@@ -33,7 +33,7 @@ def test_own_samples_are_counted_for_their_owner() -> None:
     assert name_accuracies(measure(TESTED), measure.names) == pytest.approx(expected)
 
 
-def test_by_classes_a_client_like_the_test_data_has_its_accuracy_and_one_of_a_class_that_of_the_class() -> None:
+def test_by_classes_a_client_has_the_accuracy_of_its_class_mix() -> None:
     like_all, per_class = np.bincount(TRUE), np.diag(TESTED.confusion) / TESTED.confusion.sum(axis=1)
     measured = ByOwnClasses(np.array([like_all, [0, 5, 0], [0, 0, 0]]))(TESTED)
     assert ByOwnClasses(np.eye(2, 3, dtype=int)).names == ("0", "1")

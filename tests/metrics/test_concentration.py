@@ -86,7 +86,7 @@ def test_neurons_that_never_fire_or_overflow_are_left_out() -> None:
 # --- what is heard -----------------------------------------------------------------------------------
 
 
-def test_a_network_with_a_neuron_for_each_class_has_concentration_one_and_with_equal_ones_zero() -> None:
+def test_a_neuron_for_each_class_is_concentration_one_and_equal_neurons_zero() -> None:
     inputs, labels = torch.eye(4).repeat(5, 1), torch.arange(4).repeat(5)
     module = build_model("mlp", (4,), 4, 0, hidden=[4])
     layer = module.body[1]
@@ -190,7 +190,7 @@ class Shared(nn.Module):
         return logits
 
 
-def test_an_activation_used_twice_counts_twice_by_number_and_neurons_of_a_linear_layer_are_last() -> None:
+def test_an_activation_used_twice_counts_twice_by_number() -> None:
     inputs, labels = samples((6,), 3, 60)
     module = Shared()
     found = heard(module, inputs, labels, 3)
@@ -200,7 +200,7 @@ def test_an_activation_used_twice_counts_twice_by_number_and_neurons_of_a_linear
     np.testing.assert_allclose(found["embed"], class_means(first.numpy(), labels, 3), rtol=1e-4)
 
 
-def test_a_network_without_activations_has_its_features_and_one_without_a_linear_layer_nothing() -> None:
+def test_without_activations_features_are_heard_and_without_a_head_nothing() -> None:
     inputs, labels = samples((6,), 3, 30)
     assert list(heard(build_model("mlp", (6,), 3, 0, hidden=[]), inputs, labels, 3)) == ["features"]
     bare = nn.Sequential(nn.Unflatten(1, (6, 1)), nn.Conv1d(6, 3, 1), nn.Flatten())

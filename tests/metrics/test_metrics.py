@@ -56,7 +56,7 @@ def test_a_step_has_no_medium() -> None:
 
 
 @pytest.mark.parametrize("rule", ["range", "share"])
-def test_there_are_groups_only_if_the_largest_class_has_twice_the_samples_of_the_smallest(rule: ShotRule) -> None:
+def test_there_are_groups_only_if_the_largest_class_is_twice_the_smallest(rule: ShotRule) -> None:
     for even in ([37] * 7, [12], [16_062, 15_900, 15_668], [199, 100]):
         assert shot_groups(np.array(even), rule) == {}
         metrics = summarise(np.eye(len(even), dtype=np.int64), np.array(even), rule)
@@ -64,7 +64,7 @@ def test_there_are_groups_only_if_the_largest_class_has_twice_the_samples_of_the
     assert shot_groups(np.array([200, 100]), rule)
 
 
-def test_groups_by_share_go_by_the_samples_of_more_frequent_classes_and_keep_equal_classes_together() -> None:
+def test_groups_by_share_keep_equal_classes_together() -> None:
     found = shot_groups(np.array([2, 60, 10, 10, 10, 3, 3, 2]), "share")
     assert {name: members.tolist() for name, members in found.items()} == {
         "many": [1, 2, 3, 4],  # 60 % of the samples are in a more frequent class

@@ -39,7 +39,7 @@ def sensitivity(size: int) -> float:
     return float((disturbed - exact).norm() / exact.norm())
 
 
-def test_float32_rounding_of_the_parameters_changes_a_gradient_through_batch_norm_over_two_numbers() -> None:
+def test_rounding_of_parameters_changes_a_gradient_through_batch_norm_over_two() -> None:
     assert sensitivity(2) > 0.02
     assert sensitivity(8) < 1e-3
 

@@ -147,7 +147,7 @@ def test_norm_option_selects_every_norm_layer_and_starts_it_as_identity(norm: st
         assert torch.equal(module.bias, torch.zeros_like(module.bias))
 
 
-def test_convolutions_of_a_resnet_start_with_the_variance_of_he_et_al_over_the_fan_out() -> None:
+def test_convolutions_of_a_resnet_start_with_the_variance_of_he_et_al() -> None:
     model = build_model("resnet8", CIFAR, 10, 0)
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     assert all(convolution.bias is None for convolution in convolutions)

@@ -177,7 +177,7 @@ class OnlyBias(nn.Module):
     ],
     ids=lambda settings: ",".join(f"{value}" for value in settings.values()) or "plain",
 )
-def test_a_model_of_biases_alone_learns_the_distribution_that_it_is_said_to_presuppose(
+def test_a_model_of_biases_alone_learns_the_distribution_that_it_presupposes(
     tmp_path: Path, settings: dict[str, object]
 ) -> None:
     out = tmp_path / "run"
@@ -226,7 +226,7 @@ def test_a_model_file_without_counts_says_so() -> None:
         mix_shift("natural", facts(None), None)
 
 
-def test_a_recipe_s_probabilities_are_those_of_the_trained_logits_wherever_it_is_used(tmp_path: Path) -> None:
+def test_a_recipe_s_probabilities_are_those_of_the_trained_logits_everywhere(tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = fedwcm.run("fedwcm+", dataset="digits", imbalance=0.1, out=run, **SMALL | {"rounds": 20})
     data = load_dataset("digits", seed=0)

@@ -44,5 +44,5 @@ def test_each_stage_imports_no_more_than_it_needs() -> None:
     assert HEAVY.isdisjoint(seen["package"])
     assert HEAVY.isdisjoint(seen["help"])
     assert HEAVY & seen["run"] == {"torch"}
-    unused = {f"fedwcm.{room}" for room in ("reports", "reproduce", "watch", "flower", "sweeps.execution")}
+    unused = {f"fedwcm.{room}" for room in ("reports", "reproduction", "dashboard", "flower", "sweeps.execution")}
     assert unused.isdisjoint(seen["run"])

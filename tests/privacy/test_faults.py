@@ -256,7 +256,7 @@ def test_a_readable_ciphertext_that_is_no_contribution_costs_only_the_part_it_is
     assert all("whose sum could not be read" in refused.reason for refused in result.refused)
 
 
-def test_one_nonsense_ciphertext_among_few_clients_costs_its_sender_alone_and_names_it() -> None:
+def test_one_nonsense_ciphertext_costs_its_sender_alone_and_names_it() -> None:
     """A sum that nobody can read tells nothing, so it may be tried without each of them in turn."""
     counts = some_counts(5)
     stray = Contributor("anyone", [1] * CLASSES)

@@ -48,7 +48,7 @@ def test_every_level_fits_five_counts_of_the_scarcest_class_from_four_samples_on
         assert len(np.unique(told)) == 1 or samples >= 10
 
 
-def test_levels_under_distributions_of_the_server_s_choice_would_leave_few_possibilities() -> None:
+def test_levels_under_distributions_that_the_server_chooses_leave_few_counts() -> None:
     """Why a client answers for one class distribution in a run."""
     alone, chosen = possibilities_after(1), possibilities_after(5)
     assert min(alone) >= 5

@@ -81,7 +81,7 @@ def test_places_of_one_seed_are_one_unit() -> None:
     assert seed_test({("a", 0): 1.0, ("b", 0): 2.0}) is None
 
 
-def test_on_quadratics_fedwcm_ends_at_the_minimum_of_its_weighted_mean_and_not_of_the_plain_one() -> None:
+def test_on_quadratics_fedwcm_ends_at_the_minimum_of_its_weighted_mean() -> None:
     counts = measure_theory.client_counts(0.1)
     task = measure_theory.Quadratics(counts, FedWCM())
     weighted = torch.from_numpy(measure_theory.weights_of(counts, 0.25)) @ task.centres

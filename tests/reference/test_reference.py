@@ -116,7 +116,7 @@ def test_a_constant_gradient_is_recovered_as_momentum_without_staleness() -> Non
     np.testing.assert_allclose(np.linspace(-1, 1, DIM) - done["x"], move, rtol=1e-12)
 
 
-def test_fedwcm_x_moves_every_client_by_the_same_decayed_amount_and_server_lr_scales_the_step() -> None:
+def test_fedwcm_x_moves_every_client_by_the_same_decayed_amount() -> None:
     one = np.ones(DIM)
     options = {"method": "fedwcm-x", "adaptive": False, "alpha0": 1.0, "lr_decay": 0.9, "server_lr": 0.5}
     x = np.linspace(-1, 1, DIM)

@@ -80,7 +80,7 @@ def _decides(pair: Difference, seeds: int) -> bool:
     return bool(reach + stats.t.ppf(0.8, seeds - 1) * error <= distance or distance + reach <= pair.margin)
 
 
-def test_a_difference_is_equivalent_within_a_margin_or_it_is_open_and_says_how_many_seeds_it_needs() -> None:
+def test_a_difference_is_equivalent_or_open_and_says_how_many_seeds_it_needs() -> None:
     rng = np.random.default_rng(0)
     truth, noise = rng.normal(0.8, 0.02, 400), rng.normal(0, 0.004, 400)
 
@@ -148,7 +148,7 @@ def test_a_method_of_one_seed_does_not_take_the_verdict_from_the_others() -> Non
     )
 
 
-def test_a_method_of_five_seeds_ranks_before_one_of_fewer_and_is_judged_at_the_corrected_level() -> None:
+def test_a_method_of_five_seeds_ranks_before_one_of_fewer() -> None:
     few, five = {0: 0.9, 1: 0.9, 2: 0.9, 3: 0.9}, dict.fromkeys(range(5), 0.5)
     assert [(pair.method, pair.other) for pair in differences({"few": few, "five": five})] == [("five", "few")]
     assert differences({"few": few, "less": dict.fromkeys(range(4), 0.5)})[0].method == "few"

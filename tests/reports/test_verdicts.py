@@ -347,7 +347,7 @@ def test_a_run_shows_its_classes_from_head_to_tail_with_their_intervals(tmp_path
     assert page(content).count("<meter ") == len(content.classes) == 4
 
 
-def test_on_an_unbalanced_test_mix_balanced_accuracy_leads_unless_the_user_names_accuracy(tmp_path: Path) -> None:
+def test_on_an_unbalanced_test_mix_balanced_accuracy_leads_unless_asked(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1], [1900, 100])
     inputs = rng.normal(size=(2000, 4)) + 0.7 * labels[:, None]

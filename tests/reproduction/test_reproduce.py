@@ -78,7 +78,7 @@ def test_table_1_is_the_papers_and_its_settings_too() -> None:
     assert (last["local.clip"], last["local.weight_decay"], last["local.lr_decay"]) == (10.0, 0.001, 0.998)
 
 
-def test_the_papers_cells_that_two_tables_share_agree_where_the_paper_says_they_are_the_same() -> None:
+def test_cells_that_two_tables_of_the_paper_share_agree_where_they_should() -> None:
     """Appendix D.2 repeats Table 1's CIFAR-10 block and Table 2: a typing error would break one of the copies."""
     whole, one, two = (PaperTable(name) for name in ("appendix-d2", "table1", "table2"))
     for row in rows_of_paper("appendix-d2"):

@@ -160,7 +160,7 @@ def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
             text[kind] = describe(objects[kind])
     for keyword, allowed in LISTED_OBJECTS.items():
         if not isinstance(objects.get(keyword), (str, type(None))):
-            text[keyword] = [_named(keyword, item, allowed) for item in objects[keyword]]
+            text[keyword] = [_name_of(keyword, item, allowed) for item in objects[keyword]]
     for place in ("dataset", "data_dir"):
         if isinstance(objects.get(place), Path):
             text[place] = str(objects[place])
@@ -173,7 +173,7 @@ def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
     return text
 
 
-def _named(keyword: str, item: Any, allowed: str) -> str:
+def _name_of(keyword: str, item: Any, allowed: str) -> str:
     """Return a name as it is, and any other object under its name."""
     if isinstance(item, str):
         return item

@@ -90,7 +90,7 @@ def _metadata(facts: ModelFacts) -> dict[str, str]:
 
 
 def _samples(facts: ModelFacts, count: int) -> Tensor:
-    """Random raw inputs of the type that the training data had; small numbers, as an embedding may be small."""
+    """Return random raw inputs of the training data's type; small numbers, as an embedding may be small."""
     dtype, shape = np.dtype(schema_of(facts).dtype), (count, *raw_shape(facts))
     rng = np.random.default_rng(count)
     if facts.keeps_integers:

@@ -170,7 +170,7 @@ def fine_tuner(trainer: ClientTrainer, epochs: int, layers: Layers) -> ClientTra
 
 
 def head_mask(layout: Layout) -> Vec:
-    """1 for the parameters of the head, 0 for all others."""
+    """Return 1 for the parameters of the head, 0 for all others."""
     if not layout.head_slices:
         raise ValueError("layers = 'head' is not allowed for this model: it has no final linear layer")
     mask = torch.zeros(layout.size)

@@ -107,14 +107,14 @@ def _names(*kinds: str) -> Completer:
 
 
 def _complete_list(prefix: str, **_: object) -> list[str]:
-    """Names after the last comma of a list."""
+    """Return the names after the last comma of a list."""
     before, comma, last = prefix.rpartition(",")
     known = [*list_names("methods"), *list_names("recipes")]
     return [f"{before}{comma}{name}" for name in known if name.startswith(last)]
 
 
 def _options(prefix: str, **_: object) -> list[str]:
-    """Dotted options; those of methods, models, … take longer, and only once their section is typed."""
+    """Return the dotted options; those of methods, models, … take longer, and only once their section is typed."""
     is_component = prefix.partition(".")[0] in COMPONENTS
     known = list_names("options") if is_component else [option.key for option in all_options()]
     return [f"{key}=" for key in known if key.startswith(prefix)]

@@ -198,7 +198,7 @@ _HEADLINES = {
 
 
 def _new_folder(name: str) -> Path:
-    """`runs/NAME`, with a number if that exists."""
+    """Return `runs/NAME`, with a number if that exists."""
     name = re.sub(r"[^\w.+-]+", "-", name).strip("-")
     candidates = (Path("runs") / (name if number == 1 else f"{name}-{number}") for number in count(1))
     return next(path for path in candidates if not path.exists())

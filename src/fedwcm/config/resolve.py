@@ -104,7 +104,7 @@ def object_name(value: object) -> str:
 
 @contextmanager
 def importable_current_directory() -> Iterator[None]:
-    """Temporarily add the current directory to the import path.
+    """Add, within the block, the current directory to the import path.
 
     A console script, unlike `python -m`, does not search the current directory by itself.
     """

@@ -43,7 +43,7 @@ class Trial:
 
 
 def backend_checks() -> Iterator[Check]:
-    """Two rounds on every backend and device and in every precision, each compared with the reference, in turn."""
+    """Play two rounds on every backend and device, in every precision, each compared with the reference."""
     load_dataset("digits")  # imported here, so that forked processes need not import it
     reference = _run_in_child(Trial("sequential", "cpu", is_reference=True))
     if isinstance(reference, str):

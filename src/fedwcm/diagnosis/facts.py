@@ -20,7 +20,7 @@ DEVICES = ("cpu", "cuda", "mps")
 
 
 def facts() -> dict[str, str]:
-    """Versions, instruction set, devices, cores and room for shared and temporary files."""
+    """Return versions, instruction set, devices, cores and room for shared and temporary files."""
     shared, versions = Path("/dev/shm"), installed_versions()
     return {
         "fedwcm": __version__,
@@ -64,7 +64,7 @@ class Check:
 
 
 def convolution_checks() -> Iterator[Check]:
-    """Convolutions as models have them, on one thread and on two; and the one that oneDNN may get wrong."""
+    """Check convolutions as models have them, on one thread and on two; and the one that oneDNN may get wrong."""
     tried = convolutions.check_convolutions(EXAMPLES, threads=(1, 2), timeout=PATIENCE)
     known = convolutions.check_convolutions([PLAIN_POINTWISE], threads=(1,), timeout=PATIENCE)  # two may hang
     for result in (*tried, *known):

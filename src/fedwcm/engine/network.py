@@ -205,7 +205,7 @@ def is_idle_dropout(module: nn.Module) -> bool:
 
 
 def _does_more_than_its_class(module: nn.Module) -> bool:
-    """Whether calling the module runs hooks, but for that of a `Network`, or a `forward` of its own."""
+    """Return whether calling the module runs hooks, but for that of a `Network`, or a `forward` of its own."""
     before = [
         h for h in module._forward_pre_hooks.values() if getattr(h, "__func__", None) is not Network._capture
     ]

@@ -225,7 +225,7 @@ class BlockData:
         return torch.as_tensor(self._ctx.clients.samples, dtype=w.dtype, device=w.device)
 
     def _augment(self) -> Iterator[Batch]:
-        """All samples, each transformed once: otherwise mini-batches, which are, would not estimate their mean."""
+        """Return all samples, each transformed once: mini-batches are, and have to estimate their mean."""
         if self._augmentation is None:
             yield from self.batches()
             return

@@ -269,5 +269,5 @@ def _require_finite(state: State, r: int) -> None:
 
 
 def _finite(x: Vec) -> bool:
-    """Whether every number is finite. A finite sum says so at once; an infinite one may only have overflowed."""
+    """Return whether every number is finite. A finite sum says so at once; another may have overflowed."""
     return not x.is_floating_point() or bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())

@@ -134,6 +134,6 @@ class Traffic:
 
 
 def _entropy(weights: Floats) -> float:
-    """Entropy in nats of the clients' weights: log m when they are even, 0 when one client has all the weight."""
+    """Return the entropy in nats of the clients' weights: log m when they are even, 0 when one has all."""
     p = weights[weights > 0] / weights.sum()
     return float(0.0 - (p * np.log(p)).sum())  # not -0.0 for one client

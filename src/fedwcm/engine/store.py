@@ -56,7 +56,7 @@ class ClientStore:
         return np.flatnonzero(self._row)
 
     def has(self, ids: Ints) -> NDArray[np.bool_]:
-        """Which of these clients have taken part before."""
+        """Return which of these clients have taken part before."""
         return self._row[ids] > 0
 
     def read(self, ids: Ints, device: torch.device) -> State:
@@ -64,7 +64,7 @@ class ClientStore:
         return {key: column.rows[self._at(self._row, ids)].to(device) for key, column in self._columns.items()}
 
     def accepts(self, ids: Ints, state: State) -> bool:
-        """Whether this could be the state of these clients."""
+        """Return whether this could be the state of these clients."""
         return (
             self.knows(ids)
             and state.keys() == self._columns.keys()
@@ -74,7 +74,7 @@ class ClientStore:
         )
 
     def knows(self, ids: Ints) -> bool:
-        """Whether these are numbers of clients."""
+        """Return whether these are numbers of clients."""
         return ids.ndim == 1 and ids.dtype == np.int64 and bool(((ids >= 0) & (ids < len(self._row))).all())
 
     def write(self, ids: Ints, state: State) -> None:

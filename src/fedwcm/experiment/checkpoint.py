@@ -95,7 +95,7 @@ class History:
         self._content = b""
 
     def sync(self) -> None:
-        """Have the lines on disk before a checkpoint refers to them."""
+        """Put the lines on disk before a checkpoint refers to them."""
         if self._folder is not None:
             with self._folder.metrics_file.open("ab") as file:
                 os.fsync(file.fileno())

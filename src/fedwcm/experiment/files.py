@@ -65,7 +65,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
 
 def _keep_names(folder: Path) -> None:
-    """Have the names in a folder on disk, as far as the system can: without it, a power loss may undo a rename."""
+    """Put the names in a folder on disk, as far as the system can: without it, a power loss may undo a rename."""
     if os.name != "posix":
         return
     with suppress(OSError):  # some file systems have nothing of the kind

@@ -140,7 +140,7 @@ class RunFolder:
     def write_environments(self, records: Iterable[EnvironmentRecord]) -> None:
         write_json(self.environment_file, [record.to_json() for record in records])
 
-    def personalized(self) -> PersonalizationRecord | None:
+    def personalization(self) -> PersonalizationRecord | None:
         """Return the clients before and after they have fine-tuned the model; None if they have not."""
         if not self.personalized_file.exists():
             return None

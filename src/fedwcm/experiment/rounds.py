@@ -81,7 +81,7 @@ def _is_there_already(config: Config) -> bool:
 
 
 def worker_device(run: RunOptions, device: str) -> str:
-    """Workers that have a share of a GPU use it, whether or not this machine has one."""
+    """Return the workers' device: a GPU if they have a share of one, whether or not this machine has one."""
     return "cuda" if run.worker_gpus and device != "cpu" else "cpu"
 
 

@@ -100,7 +100,7 @@ class Run:
     @cached_property
     def personalized(self) -> PersonalizationRecord | None:
         """The clients before and after they have fine-tuned the model, if they have."""
-        return self.folder.personalized()
+        return self.folder.personalization()
 
     @cached_property
     def environment(self) -> EnvironmentRecord | None:

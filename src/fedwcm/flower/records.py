@@ -42,7 +42,7 @@ class RequestId:
 
 
 def to_arrays(state: State) -> ArrayRecord:
-    """Named tensors as a record."""
+    """Return named tensors as a record."""
     return ArrayRecord({key: Array(value.detach().cpu().numpy()) for key, value in state.items()})
 
 
@@ -83,12 +83,12 @@ def read_config(content: RecordDict) -> Config:
 
 
 def is_secure(content: RecordDict) -> bool:
-    """Whether the run that a message belongs to sums uploads by secure aggregation."""
+    """Return whether the run that a message belongs to sums uploads by secure aggregation."""
     return bool(content.config_records[RUN].get("secure"))
 
 
 def shares_metrics(content: RecordDict, privacy: PrivacyOptions) -> bool:
-    """Whether the run that a message belongs to lets clients tell their loss and accuracy.
+    """Return whether the run that a message belongs to lets clients tell their loss and accuracy.
 
     A server that chooses its models can read class counts from them, so a run that protects anything does not,
     unless its operator says so.
@@ -105,7 +105,7 @@ def without_metrics(content: RecordDict) -> RecordDict:
 
 
 def bounds_itself(config: Config, secure: bool) -> bool:
-    """Whether clients bound their increments and report it: where uploads are secret, or the bound adapts."""
+    """Return whether clients bound their increments and report it: for secret uploads, or a bound that adapts."""
     return config.aggregation.max_norm is not None and (secure or config.aggregation.quantile is not None)
 
 
@@ -143,7 +143,7 @@ def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, 
 
 
 def answer(request_id: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
-    """One client's answer; its result has one row."""
+    """Return one client's answer; its result has one row."""
     numbers = {REPORT + key: float(values[0]) for key, values in result.report.items()}
     own = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
     return RecordDict(
@@ -161,7 +161,7 @@ def with_clipped(content: RecordDict, clipped: bool) -> MetricRecord:
 
 
 def report_record(report: Report) -> MetricRecord:
-    """One client's report."""
+    """Return one client's report."""
     return MetricRecord({key: float(values[0]) for key, values in report.items()})
 
 

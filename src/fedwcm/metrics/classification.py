@@ -35,7 +35,7 @@ class ClassificationMetrics:
 
 
 def class_accuracy(confusion: Ints) -> Floats:
-    """Accuracy of each class; NaN for a class without test samples."""
+    """Return the accuracy of each class; NaN for a class without test samples."""
     return _ratio(np.diag(confusion), confusion.sum(axis=1))
 
 
@@ -73,12 +73,12 @@ def wilson_interval(hits: Ints, trials: Ints) -> Floats:
 
 
 def balanced_accuracy(confusion: Ints) -> float:
-    """Mean accuracy over the classes in the test data."""
+    """Return the mean accuracy over the classes in the test data."""
     return float(np.nanmean(class_accuracy(confusion)))
 
 
 def macro_f1(confusion: Ints) -> float:
-    """Mean F1 over the classes that are in the test data or predicted, as scikit-learn averages.
+    """Return the mean F1 over the classes that are in the test data or predicted, as scikit-learn averages.
 
     A class that is never predicted counts as 0, and so does one that is predicted but not in the test data.
     """
@@ -88,7 +88,7 @@ def macro_f1(confusion: Ints) -> float:
 
 
 def shot_groups(train_counts: Ints, rule: ShotRule = "range") -> dict[str, Ints]:
-    """Classes with many, medium and few training samples; no groups at all on nearly balanced data.
+    """Return the classes with many, medium and few training samples; no groups at all on nearly balanced data.
 
     There are groups if the most frequent class has at least twice the samples of the rarest.
 

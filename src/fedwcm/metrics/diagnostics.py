@@ -57,7 +57,7 @@ def diagnosing(
 
 
 def _angles(network: Network, train_counts: Ints, rule: ShotRule) -> dict[str, object]:
-    """Mean angles between the classifier's rows, over all classes and over those with few samples."""
+    """Return the mean angles between the classifier's rows, over all classes and over those with few samples."""
     if network.head is None or network.head.out_features != len(train_counts):
         return {"classifier_angle": None, "minority_angle": None}
     rows: Floats = network.head.weight.detach().cpu().double().numpy()
@@ -168,7 +168,7 @@ class ActivationRecorder:
         self._hooks.close()
 
     def means(self) -> dict[str, Floats]:
-        """Mean positive activation `(classes with samples, neurons)` of each layer, in the order of the pass."""
+        """Return the mean positive activation `(classes with samples, neurons)` of each layer, in its order."""
         present = self._samples > 0
         samples = self._samples[present, None]
         return _without_repeated_features({n: sums.numpy()[present] / samples for n, sums in self._sums.items()})

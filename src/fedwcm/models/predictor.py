@@ -94,7 +94,7 @@ class RawInputModel(nn.Module):
 
 
 def is_image(facts: ModelFacts) -> bool:
-    """Whether raw inputs are images; if the data stayed with the clients, inputs are as the model takes them."""
+    """Return whether raw inputs are images; where data stayed with clients, they are as the model takes them."""
     return facts.schema is not None and len(facts.input_shape) == IMAGE_DIMENSIONS
 
 

@@ -57,7 +57,7 @@ def benchmark(classes: Sequence[int] = (10, 20, 50, 100, 1000), clients: int = 1
 
 
 def format_benchmark(rows: Sequence[BenchmarkRow], more_clients: int = 10_000) -> str:
-    """Two tables: the cost of one client next to the paper's figures, and the cost of all clients."""
+    """Return two tables: the cost of one client next to the paper's figures, and the cost of all clients."""
     each = [["classes", "plaintext B", "paper", "ciphertext B", "paper", "encryption CPU s", "paper"]]
     total = [["classes", "clients", "up MB", "down MB", "total MB", "paper", "CPU s", ""]]
     for row in rows:

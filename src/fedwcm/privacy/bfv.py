@@ -122,7 +122,7 @@ def _read(context: Any, data: bytes, slots: int) -> Any:
 
 
 def _parameters(context: Any) -> list[int]:
-    """SEAL's digest of degree and moduli."""
+    """Return SEAL's digest of degree and moduli."""
     digest: list[int] = context.seal_context().data.key_parms_id()
     return digest
 

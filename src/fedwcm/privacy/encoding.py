@@ -33,7 +33,7 @@ _WEIGHTS = BASE ** np.arange(DIGITS, dtype=np.int64)
 
 
 def checked_counts(counts: ArrayLike) -> Ints:
-    """One client's class counts as integers; ValueError if one cannot be encoded."""
+    """Return one client's class counts as integers; ValueError if one cannot be encoded."""
     values = np.asarray(counts)
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"counts must be one number per class, not an array of shape {values.shape}")

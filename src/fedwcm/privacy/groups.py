@@ -64,7 +64,7 @@ class Group:
         return self._current_key().public.sender
 
     def has_room_for(self, others: int) -> bool:
-        """Whether this many more contributors fit under the key."""
+        """Return whether this many more contributors fit under the key."""
         return len(self.members) + others <= MAX_CONTRIBUTORS
 
     def take_key(self, public: PublicKey) -> None:

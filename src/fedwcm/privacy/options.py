@@ -46,7 +46,7 @@ def _checked_epsilon(epsilon: float) -> float:
 
 
 def _discrete_laplace(epsilon: float, size: int, rng: np.random.Generator) -> Ints:
-    """Draws of P(X = j) = (1 − a)/(1 + a) · a^|j|, a = e^(−ε): the difference of two geometric draws."""
+    """Return draws of P(X = j) = (1 − a)/(1 + a) · a^|j|, a = e^(−ε): the difference of two geometric draws."""
     stop = -np.expm1(-epsilon)
     draws = rng.geometric(stop, size) - rng.geometric(stop, size)
     return draws.astype(np.int64)

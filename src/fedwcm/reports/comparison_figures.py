@@ -166,7 +166,7 @@ def own_metrics(groups: Sequence[MethodRuns], limit: int) -> list[Curves]:
 
 
 def paired_differences(groups: Sequence[MethodRuns]) -> Intervals | None:
-    """How far the best method is ahead of each other one, over all classes and over the rare ones."""
+    """Return how far the best method is ahead of each other one, over all classes and over the rare ones."""
     tasks = tasks_of(groups)
     rows: dict[str, list[Difference | None]] = {}
     for task in tasks:
@@ -212,7 +212,7 @@ def _estimates(name: str, differences: Sequence[Difference | None]) -> Estimates
 
 
 def class_figure(groups: Sequence[MethodRuns]) -> Bars | Heatmap | None:
-    """Accuracy of each class: bars side by side, or a heat map where these would be too many."""
+    """Return the accuracy of each class: bars side by side, or a heat map where these would be too many."""
     bars = class_bars(groups)
     if bars is None or (len(bars.bars) < MANY_METHODS and len(bars.categories) < MANY_CLASSES):
         return bars
@@ -232,7 +232,7 @@ def class_figure(groups: Sequence[MethodRuns]) -> Bars | Heatmap | None:
 
 
 def class_bars(groups: Sequence[MethodRuns]) -> Bars | None:
-    """Accuracy of each class at the end, the most frequent class first, on average where runs have other tails."""
+    """Return the accuracy of each class at the end, from head to tail, on average where runs have other tails."""
     runs = [group.runs[0] for group in groups]
     order = sorted(
         {i for run in runs for i in head_to_tail(run)}, key=lambda i: -sum(class_share(r, i) for r in runs)
@@ -301,7 +301,7 @@ def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
 
 
 def _cost(figure: Bars, groups: Sequence[MethodRuns], measure: Callable[[Run], float | None]) -> Bars | None:
-    """One bar per method."""
+    """Return one bar per method."""
     bars = []
     for group in groups:
         values = [value for run in group.counted if (value := measure(run)) is not None]

@@ -29,7 +29,7 @@ MOST_NAMED = 6
 
 
 def is_constant(figure: Figure) -> bool:
-    """Whether all curves are level, or all bars of a single category are equal."""
+    """Return whether all curves are level, or all bars of a single category are equal."""
     if figure.key in ALWAYS_DRAWN:
         return False
     if isinstance(figure, Curves):
@@ -193,12 +193,12 @@ def _classes(run: Run) -> list[ClassResult]:
 
 
 def _influence(runs: Sequence[Run]) -> list[str]:
-    """Who was left out of a single run, and what bounded each client."""
+    """Say who was left out of a single run, and what bounded each client."""
     return describe_influence(runs[0].history, runs[0].settings) if len(runs) == 1 else []
 
 
 def _notes(groups: Sequence[MethodRuns], limit: int) -> list[str]:
-    """How to read the figures, and what the page leaves out."""
+    """Say how to read the figures, and what the page leaves out."""
     longest = max(len(run.history) for group in groups for run in group.runs)
     notes = []
     if any(len(group.runs) > 1 for group in groups):

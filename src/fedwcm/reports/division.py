@@ -93,7 +93,7 @@ def _draw_cells(axes: Any, counts: Ints, classes: Sequence[str], scale: Any) -> 
 
 
 def division_table(divisions: Mapping[str, PartitionStatistics]) -> str:
-    """One row per partition: sizes, classes per client, and the distance from the overall class distribution."""
+    """Return one row per partition: sizes, classes per client, distance from the overall class distribution."""
     lines = [["", *COLUMNS.values()]]
     for name, statistics in divisions.items():
         lines.append([name, *(f"{getattr(statistics, key):.4g}" for key in COLUMNS)])

@@ -174,7 +174,7 @@ def _short(value: object) -> object:
 
 
 def thin_curve(length: int, limit: int) -> list[int]:
-    """At most `limit` indices of a sequence, evenly spaced, including the first and the last."""
+    """Return at most `limit` indices of a sequence, evenly spaced, including the first and the last."""
     if length <= limit:
         return list(range(length))
     return [round(i * (length - 1) / (limit - 1)) for i in range(limit)]

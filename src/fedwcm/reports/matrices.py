@@ -60,7 +60,7 @@ def split(runs: Sequence[Run]) -> Heatmap | None:
 
 
 def weights(run: Run) -> Heatmap | None:
-    """Clients × rounds, coloured by the client's weight relative to an even share; None if all are even."""
+    """Return clients × rounds, coloured by the client's weight relative to an even share; None if all are even."""
     listed = [
         (record.round, dict(zip(record.clients, even_shares(record.weights), strict=True)))
         for record in run.history
@@ -87,7 +87,7 @@ def weights(run: Run) -> Heatmap | None:
 
 
 def confusion(groups: Sequence[MethodRuns]) -> Heatmap | None:
-    """Classes from head to tail, each row summing to 1. One matrix per group, summed over its runs."""
+    """Return the classes from head to tail, each row summing to 1. One matrix per group, summed over its runs."""
     first = groups[0].runs[0]
     order = head_to_tail(first)
     order += [i for i in range(len(first.classes)) if i not in order]
@@ -135,7 +135,7 @@ def _row_shares(matrices: Sequence[Ints], order: list[int]) -> list[list[Number]
 def _divisions(
     first: PartitionRecord, known: Sequence[tuple[Run, PartitionRecord]]
 ) -> list[tuple[Run, PartitionRecord]]:
-    """One run for each different division of the same samples among as many clients."""
+    """Return one run for each different division of the same samples among as many clients."""
     divisions: dict[object, tuple[Run, PartitionRecord]] = {}
     for run, partition in known:
         if (partition.classes, partition.clients, partition.totals) == (

@@ -16,7 +16,7 @@ MOST_CLIENTS, WIDE_FROM = 100, 20
 
 
 def client_bars(groups: Sequence[MethodRuns]) -> Bars | None:
-    """Accuracy of each client, mean over the seeds; the worst client first."""
+    """Return the accuracy of each client, mean over the seeds; the worst client first."""
     accuracies = {group.label: _accuracies(group) for group in groups if _accuracies(group)}
     names = dict.fromkeys(name for values in accuracies.values() for name in values)
     if not accuracies or len(names) > MOST_CLIENTS:
@@ -40,7 +40,7 @@ def client_bars(groups: Sequence[MethodRuns]) -> Bars | None:
 
 
 def fine_tuned_bars(run: Run) -> Bars | None:
-    """Accuracy of each client before and after it has fine-tuned the model, sorted by the accuracy before."""
+    """Return the accuracy of each client before and after it has fine-tuned the model, sorted by the former."""
     record = run.personalized
     if record is None or len(record.client_accuracy) > MOST_CLIENTS:
         return None

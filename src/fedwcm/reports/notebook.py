@@ -116,7 +116,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def figure(curves: Sequence[Curve], label: str) -> str:
-    """Curves over rounds, with a legend if there are several; text and axes in the colour of the page's text."""
+    """Return curves over rounds, with a legend for several; text and axes in the colour of the page's text."""
     shown = [curve for curve in curves if curve.x]
     values = [y for curve in shown for y in curve.y if y is not None]
     if not values:

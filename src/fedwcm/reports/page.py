@@ -174,7 +174,7 @@ def _classes(content: ReportContent) -> str:
 
 
 def _wide(figures: Sequence[Figure]) -> list[bool]:
-    """Which figures take the full width: those that need it, and those that would leave a gap beside them."""
+    """Return which figures take the full width: those that need it, and those with a gap beside them."""
     wide, beside = [], False
     for figure, following in zip(figures, [*figures[1:], None], strict=False):
         alone = not beside and (following is None or following.wide)

@@ -64,7 +64,7 @@ def _heading(name: str, first: str, kind: str, more: str = "", *, sorted_by: boo
 
 
 def _first(key: str) -> str:
-    """How a first click sorts: the better end first."""
+    """Return how a first click sorts: the better end first."""
     return "ascending" if key in LOWER_IS_BETTER else "descending"
 
 

@@ -113,7 +113,7 @@ def _draw_figure(figure: Figure, methods: Mapping[str, int]) -> Any:
 def _abbreviate(
     figure: Figure, methods: Mapping[str, int], series: Sequence[Curve | Bar]
 ) -> list[tuple[int, int]]:
-    """Which series to draw: their positions in the figure, and in the order of styles."""
+    """Return which series to draw: their positions in the figure, and in the order of styles."""
     if not figure.by_method:
         return [(i, i if one.style is None else one.style) for i, one in enumerate(series)]
     return [(i, methods[one.name]) for i, one in enumerate(series) if one.name in methods]
@@ -141,7 +141,7 @@ def _curves(axes: Any, figure: Curves, methods: Mapping[str, int]) -> None:
 
 
 def _ticks(axes: Any, figure: Curves) -> None:
-    """Whole rounds, and the values of an option where they are few."""
+    """Return whole rounds, and the values of an option where they are few."""
     values = sorted({x for curve in figure.curves for x in curve.x})
     if figure.x_label == "round":
         axes.xaxis.get_major_locator().set_params(integer=True)

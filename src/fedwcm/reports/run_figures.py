@@ -170,7 +170,7 @@ OVER_ROUNDS: tuple[tuple[Curves, dict[str, Reader]], ...] = (
 
 
 def class_scatter(run: Run) -> Scatter | None:
-    """Accuracy of each class over its share of the training data."""
+    """Return the accuracy of each class over its share of the training data."""
     accuracies = run.kept.per_class_accuracy if run.kept else None
     if accuracies is None or not any(run.train_counts):
         return None
@@ -197,7 +197,7 @@ def class_scatter(run: Run) -> Scatter | None:
 
 
 def concentration(run: Run, limit: int) -> Curves | None:
-    """Neuron concentration and test accuracy on two axes."""
+    """Return neuron concentration and test accuracy on two axes."""
     tested = curve("test accuracy", [run], metric("test_accuracy"), limit)
     measured = curve("neuron concentration", [run], metric("concentration"), limit)
     if measured is None:
@@ -215,7 +215,7 @@ def concentration(run: Run, limit: int) -> Curves | None:
 
 
 def layer_curves(run: Run, limit: int) -> Curves | None:
-    """Neuron concentration, one curve per layer."""
+    """Return neuron concentration, one curve per layer."""
     figure = Curves(
         key="concentration-layers",
         title="Neuron concentration of each layer",

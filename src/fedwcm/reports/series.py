@@ -54,7 +54,7 @@ def layers(run: Run) -> list[str]:
 
 
 def bar(name: str, runs: Sequence[Run], readers: Sequence[Reader]) -> Bar:
-    """Numbers of the round whose model is kept, averaged over the runs."""
+    """Return numbers of the round whose model is kept, averaged over the runs."""
     means: list[Number] = []
     stds: list[Number] = []
     for read in readers:
@@ -86,13 +86,13 @@ def class_share(run: Run, index: int) -> float:
 
 
 def megabytes(run: Run) -> float | None:
-    """Traffic of a round in MB (10⁶ bytes), both ways: the mean of the evaluated rounds."""
+    """Return the traffic of a round in MB (10⁶ bytes), both ways: the mean of the evaluated rounds."""
     totals = [record.bytes_down + record.bytes_up for record in run.history]
     return float(np.mean(totals)) / 1e6 if totals else None
 
 
 def seconds_per_round(run: Run) -> float | None:
-    """From the summary, or from the last record of a run in progress."""
+    """Return the seconds of a round, from the summary or from the last record of a run in progress."""
     if run.summary is not None:
         return run.summary.seconds_per_round
     return run.history[-1].seconds / run.history[-1].round if run.history else None

@@ -112,7 +112,7 @@ class Difference:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation of at least one number."""
+    """Return the mean and standard deviation of at least one number."""
     return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, len(values))
 
 
@@ -183,7 +183,7 @@ def differences(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction of p-values for their number."""
+    """Apply Holm's correction of p-values for their number."""
     corrected, largest = [0.0] * len(p_values), 0.0
     for place, index in enumerate(np.argsort(p_values)):
         largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))

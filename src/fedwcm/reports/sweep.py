@@ -78,7 +78,7 @@ def tuned_options(groups: Sequence[MethodRuns]) -> list[str]:
 
 
 def chosen_by(tasks: Sequence[Task]) -> str:
-    """How the best settings are chosen, as a sentence."""
+    """Say how the best settings are chosen, as a sentence."""
     metrics = [_validation_metric(task) for task in tasks]
     named = [metric.replace("_", " ") for metric in dict.fromkeys(metrics) if metric is not None]
     return ON_TEST if None in metrics else ON_VALIDATION.format(metric=" or ".join(named))
@@ -158,7 +158,7 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
 
 
 def spans_decades(values: Sequence[float]) -> bool:
-    """Whether an axis of these values is logarithmic."""
+    """Return whether an axis of these values is logarithmic."""
     return bool(values) and min(values) > 0 and max(values) / min(values) >= LOG_RATIO
 
 

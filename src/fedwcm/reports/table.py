@@ -188,7 +188,7 @@ def _rank_rows(task: Task, positions: dict[str, int], swept: Sequence[str], colu
 
 
 def _rank(row: Row, column: str, enough: int) -> tuple[bool, bool, float]:
-    """Rows with too few seeds to be judged beside the others come behind them, diverged ones last."""
+    """Put rows with too few seeds to be judged beside the others behind them, diverged ones last."""
     value = row.values[column]
     return row.diverged > 0, value is None or value.runs < enough, float("inf") if value is None else -value.mean
 
@@ -242,7 +242,7 @@ def pairs(task: Task, column: str | None = None) -> list[Difference]:
 
 
 def verdicts_of(task: Task) -> dict[str, str]:
-    """How each method compares with the best of its task."""
+    """Say how each method compares with the best of its task."""
     marks = {group.label: "diverged" if group.diverged else "–" for group in task.groups}
     against = against_best(pairs(task))
     if against:
@@ -258,7 +258,7 @@ def against_best(differences: Sequence[Difference]) -> list[Difference]:
 
 
 def _against(pair: Difference) -> str:
-    """How the second of a pair compares with the first."""
+    """Say how the second of a pair compares with the first."""
     if pair.test is None:
         return "no verdict: one seed" if pair.seeds else "no verdict: no shared seed"
     size = f"{abs(pair.test.mean):.3f}"
@@ -274,12 +274,12 @@ def _against(pair: Difference) -> str:
 
 
 def needed_text(seeds: int | None) -> str:
-    """How many seeds a verdict needs."""
+    """Say how many seeds a verdict needs."""
     return f"more than {MOST_SEEDS:,}" if seeds is None else f"about {seeds}"
 
 
 def sign(value: float) -> str:
-    """Three digits after the point, with a sign."""
+    """Return three digits after the point, with a sign."""
     return f"{value:+.3f}".replace("-", "−")
 
 
@@ -298,6 +298,6 @@ def _mark(task: Task, column: str) -> set[str]:
 
 
 def spread_of(group: MethodRuns, column: str) -> Spread | None:
-    """Mean and spread of a column over the runs that count; None if none has it."""
+    """Return mean and spread of a column over the runs that count; None if none has it."""
     values = [value for run in group.counted if (value := number_of(run, column)) is not None]
     return spread(values) if values else None

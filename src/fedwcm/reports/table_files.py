@@ -25,7 +25,7 @@ def name_of(row: Row) -> str:
 
 
 def seeds_text(row: Row) -> str:
-    """How many runs there are and, unless all have finished, how many have."""
+    """Say how many runs there are and, unless all have finished, how many have."""
     return str(row.runs) if row.finished == row.runs else f"{row.finished} of {row.runs}"
 
 
@@ -37,7 +37,7 @@ def diverged_mark(row: Row) -> str:
 
 
 def cell_text(value: Spread | None) -> str:
-    """Mean ± standard deviation, to three digits after the point; the mean alone of one run."""
+    """Return mean ± standard deviation, to three digits after the point; the mean alone of one run."""
     if value is None:
         return "–"
     mean = f"{value.mean:.3f}" if abs(value.mean) < 1000 else f"{value.mean:.3g}"

@@ -28,7 +28,7 @@ def comparison_title(groups: Sequence[MethodRuns]) -> str:
 
 
 def _kind(groups: Sequence[MethodRuns]) -> str:
-    """Whether methods are compared, or methods under several settings."""
+    """Say whether methods are compared, or methods under several settings."""
     recipes = [RECIPES.get(str(group.settings.get("run.name"))) for group in groups]
     named = {key for recipe in recipes if recipe for key in recipe.settings}
     others = [key for key in differing(groups) if key.split(".")[0] not in METHOD_SECTIONS and key not in named]
@@ -78,7 +78,7 @@ def _cost(runs: Sequence[Run]) -> str:
 
 
 def comparison_setup(groups: Sequence[MethodRuns]) -> list[str]:
-    """How many runs there are, and the setup that they share; where they differ, that of the first."""
+    """Say how many runs there are, and the setup that they share; where they differ, that of the first."""
     runs = [run for group in groups for run in group.runs]
     seeds = len({str(run.seed) for run in runs})
     kind = _kind(groups)
@@ -131,7 +131,7 @@ def _describe_selection(run: Run) -> list[str]:
 
 
 def tiles(run: Run) -> list[tuple[str, str, str]]:
-    """Label, number and remark of the headline numbers."""
+    """Return label, number and remark of the headline numbers."""
     outcome = run.outcome
     shown = [
         (label, f"{value:.3f}", remark)
@@ -239,7 +239,7 @@ TRAINING = ("model.name", "run.rounds", "local.batch_size", "local.lr")
 
 
 def plain_number(value: float) -> str:
-    """Two digits of a number; of a very large one the power of ten: 1.3×10³¹."""
+    """Return two digits of a number; of a very large one the power of ten: 1.3×10³¹."""
     if abs(value) < 1e5:
         return f"{value:.2g}" if abs(value) < 100 else f"{value:,.0f}"
     digits, _, exponent = f"{value:.1e}".partition("e+")

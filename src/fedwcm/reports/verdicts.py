@@ -51,7 +51,7 @@ def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
 
 
 def verdict_records(groups: Sequence[MethodRuns]) -> list[dict[str, object]]:
-    """Every pair of methods on the same task, the better first, for each judged metric."""
+    """Return every pair of methods on the same task, the better first, for each judged metric."""
     return [
         {"task": task.name, "metric": metric, **_record(pair)}
         for task in tasks_of(groups)
@@ -94,7 +94,7 @@ def _sentences(task: Task) -> list[str]:
 
 
 def _on_rare_classes(task: Task, best: str) -> list[str]:
-    """How the rare classes fare, of which the overall accuracy says little."""
+    """Say how the rare classes fare, of which the overall accuracy says little."""
     against = against_best(pairs(task, "few"))
     means = {group.label: spread_of(group, "few") for group in task.groups}
     known = {label: value for label, value in means.items() if value is not None}
@@ -123,7 +123,7 @@ def default_target(groups: Sequence[MethodRuns]) -> float:
 
 
 def _rounds_saved(task: Task, best: str) -> list[str]:
-    """How many rounds the best takes to an accuracy that the others reach later, or not in every run."""
+    """Say how many rounds the best takes to an accuracy that the others reach later, or not in every run."""
     target = default_target(task.groups)
     rounds = {group.label: _rounds_to(group, target) for group in task.groups if not group.diverged}
     own = rounds.pop(best, None)

@@ -137,7 +137,7 @@ def _growing_rounds(run: Run) -> int:
 
 
 def _is_nominal(group: MethodRuns) -> bool:
-    """Whether the momentum is divided by the nominal number of steps, which lets its gain exceed 1."""
+    """Return whether the momentum is divided by the nominal number of steps, which lets its gain exceed 1."""
     return group.settings.get("method.momentum_norm") == "nominal"
 
 

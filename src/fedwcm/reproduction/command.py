@@ -221,7 +221,7 @@ def listing(scope: Scope | None = None, results: str | Path = "results") -> list
 
 
 def _batches(cells: Sequence[Cell], jobs: int) -> Iterator[Sequence[Cell]]:
-    """So many runs at a time that their models need little room, and processes seldom wait for each other."""
+    """Yield so many runs at a time that their models need little room, and processes seldom wait."""
     size = 1 if jobs == 1 else BATCH * jobs
     for start in range(0, len(cells), size):
         yield cells[start : start + size]

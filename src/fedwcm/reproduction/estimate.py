@@ -137,7 +137,7 @@ def _forward_operations(dataset: str, model: tuple[str, tuple[tuple[str, object]
 
 @cache
 def _rate(dataset: str, model: tuple[str, tuple[tuple[str, object], ...]]) -> float:
-    """Operations a second while a model of this kind trains, of the fastest of some steps."""
+    """Return operations a second while a model of this kind trains, of the fastest of some steps."""
     entry, (name, options) = DATASETS[dataset], model
     sample = BACKWARD * _forward_operations(dataset, model)
     batch = max(2, min(50, int(CALIBRATION_STEP / sample)))

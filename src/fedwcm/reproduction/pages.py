@@ -110,7 +110,7 @@ def _title(preset: Preset, scope: Scope) -> str:
 
 
 def _changes(preset: Preset, scope: Scope) -> list[str]:
-    """In what the runs differ from those of the preset."""
+    """Say in what the runs differ from those of the preset."""
     others = [name for name in scope.dataset if name not in preset.datasets]
     whole = "beside" if len(others) < len(scope.dataset) else "instead of"
     changes = [f"{', '.join(others)} {whole} {', '.join(preset.datasets)}"] if others else []

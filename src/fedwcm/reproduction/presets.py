@@ -113,7 +113,7 @@ def house_settings() -> Settings:
 
 
 def class_samples(dataset: str) -> int | None:
-    """Training samples of the most frequent class; None for a data set without an entry."""
+    """Return the training samples of the most frequent class; None for a data set without an entry."""
     entry = _common()["datasets"].get(dataset)
     return None if entry is None else int(entry["class_samples"])
 

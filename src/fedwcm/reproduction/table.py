@@ -163,12 +163,12 @@ def named_value(axis: str, value: str) -> str:
 
 
 def place_of(entry: Entry) -> Point:
-    """Where an entry stands, whatever its method."""
+    """Return where an entry stands, whatever its method."""
     return tuple((axis, value) for axis, value in entry.point.items() if axis != "method")
 
 
 def _best(cells: Sequence[Entry]) -> dict[Point, float]:
-    """Our highest accuracy at every place that has several methods."""
+    """Return our highest accuracy at every place that has several methods."""
     values: dict[Point, list[float]] = {}
     for entry in cells:
         if entry.ours is not None:

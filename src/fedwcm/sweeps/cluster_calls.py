@@ -121,7 +121,7 @@ class _Queue:
 
 
 def _call(queue: Any, key: object, work: Work, *arguments: object) -> object:
-    """On the worker: make the call on its main thread, where it can be interrupted."""
+    """Make the call, on the worker's main thread, where it can be interrupted."""
 
     def send(message: object) -> None:
         ray.get(queue.put.remote(key, message))

@@ -102,7 +102,7 @@ def forecast(planned_runs: Sequence[PlannedRun], jobs: int) -> Forecast:
 
 
 def _cost(planned: PlannedRun, jobs: int) -> Cost | str:
-    """Measured in a process of its own, so that one trial's memory does not count for the next."""
+    """Measure in a process of its own, so that one trial's memory does not count for the next."""
     try:
         return call_in_child(process_context(), _trial, planned, jobs)
     except ChildDiedError as error:

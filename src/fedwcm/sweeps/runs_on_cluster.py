@@ -145,7 +145,7 @@ def on_one_worker(config: Config) -> Config:
 
 
 def _run_on_worker(send: Send, planned: PlannedRun, dataset: object, token: str, files: Files) -> str:
-    """On the worker: run it, and return the error, if any."""
+    """Run it, on the worker, and return the error, if any."""
     planned = replace(planned, config=replace(planned.config, source=dataset))
     try:
         if (planned.folder.parent / token).exists():
@@ -193,7 +193,7 @@ class _Sending:
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """Modification times and sizes of the files of a run, except drafts and locks."""
+    """Return modification times and sizes of the files of a run, except drafts and locks."""
     stamps = {}
     for path in folder.rglob("*"):
         if path.suffix != ".tmp" and path.name != LOCK and path.is_file():

@@ -41,7 +41,7 @@ def duration(seconds: float) -> str:
 
 
 def rough_duration(seconds: float | None) -> str:
-    """About two digits of a duration: 0.35 s, 2.5 min, 12 h, 2.3 days; `unknown` if it is None."""
+    """Return about two digits of a duration: 0.35 s, 2.5 min, 12 h, 2.3 days; `unknown` if it is None."""
     if seconds is None:
         return "unknown"
     for unit, length in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0)):
@@ -78,12 +78,12 @@ def bar(share: float, width: int) -> str:
 
 
 def short_number(value: float) -> str:
-    """Three decimals, or scientific notation for large numbers."""
+    """Return three decimals, or scientific notation for large numbers."""
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.1e}"
 
 
 def _thin(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` values, evenly spaced, including the last."""
+    """Return at most `width` values, evenly spaced, including the last."""
     if len(values) <= width:
         return list(values)
     return [values[(number + 1) * len(values) // width - 1] for number in range(width)]

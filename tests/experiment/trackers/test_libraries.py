@@ -141,7 +141,7 @@ def test_mlflow_holds_one_run_with_options_rounds_and_summary(in_mlflow: fedwcm.
 
 
 @pytest.mark.slow
-def test_mlflow_writes_to_the_server_that_its_own_variable_names_and_says_that_a_run_failed(
+def test_mlflow_writes_to_the_server_of_its_variable_and_says_that_a_run_failed(
     in_mlflow: fedwcm.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, uri = mlflow_client(folder_of(in_mlflow, "mlflow"))

@@ -159,7 +159,7 @@ def test_the_threads_of_trackers_end_with_the_run(tmp_path: Path) -> None:
     assert not any(thread.is_alive() for thread in left)
 
 
-def test_an_unknown_tracker_a_missing_package_or_no_folder_is_said_before_anything_is_loaded(
+def test_a_tracker_that_cannot_work_is_refused_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options: Any = {**SMALL, "dataset": "no-such-file.csv"}

@@ -159,7 +159,7 @@ def _stacking(name: BackendName, network: Network, sample: Tensor | None) -> tup
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """Temporarily set torch's thread count; None leaves it unchanged."""
+    """Set torch's thread count within the block; None leaves it unchanged."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -106,7 +106,7 @@ class Worker:
         return replace(answer.updates, upload=self._inbox.read(answer.layout))
 
     def death(self) -> WorkerDiedError:
-        """How the process ended."""
+        """Return how the process ended."""
         self.pipe.close()
         self._process.join(timeout=5)
         if self._process.is_alive():  # it has closed its pipe, so it is of no more use
@@ -127,7 +127,7 @@ class Worker:
 
 
 def _work(inner: InProcess, pipe: Connection, foreign: Sequence[Connection]) -> None:
-    """Worker main loop; exits when the parent closes the pipe, or dies."""
+    """Work until the parent closes the pipe, or dies."""
     for end in foreign:  # forked along: while any copy is open, nobody would notice that the parent is gone
         end.close()
     for number in STOPPING:  # a key press or a closed terminal is for the parent, who then hangs up

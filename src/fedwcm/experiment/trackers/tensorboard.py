@@ -143,7 +143,7 @@ AXES = "rows: true class; columns: predicted class"
 
 
 def confusion_image(confusion: Sequence[Sequence[int]], classes: Sequence[str]) -> NDArray[np.uint8]:
-    """Rows are true classes, columns predicted ones; the darker, the larger the share of the true class."""
+    """Return an image: rows are true classes, columns predicted ones; the darker, the larger the share."""
     counts = np.array(confusion)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     cell = max(1, -(-SIDE // len(counts)))

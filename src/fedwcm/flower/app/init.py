@@ -69,7 +69,7 @@ def package_name(folder: Path) -> str:
 
 
 def option_tables() -> str:
-    """All options as tables of a `pyproject.toml`, with their meaning."""
+    """Return all options as tables of a `pyproject.toml`, with their meaning."""
     tables = ""
     for section, cls in {**SECTIONS, "flower": FlowerOptions}.items():
         if section in ELSEWHERE:

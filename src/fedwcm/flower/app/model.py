@@ -48,13 +48,13 @@ def architecture(network: Network) -> list[str]:
 
 
 def frozen_parts(network: Network) -> dict[str, Tensor]:
-    """Entries of each parameter that is not trained: such parameters are never sent, so all must have the same."""
+    """Return entries of each parameter that is not trained: they are never sent, so all must have the same."""
     frozen = [(n, p.detach().reshape(-1)) for n, p in network.module.named_parameters() if not p.requires_grad]
     return {name: values[:: 1 + len(values) // SAMPLED].double().cpu() for name, values in frozen}
 
 
 def fingerprint(entries: Tensor) -> float:
-    """One number for some entries; they may differ in the last digits, as between machines, and it hardly does."""
+    """Return one number for some entries; where their last digits differ, as between machines, it hardly does."""
     return float(entries @ torch.cos(torch.arange(len(entries), dtype=torch.float64)))
 
 
@@ -84,7 +84,7 @@ def tensors(samples: Samples, device: torch.device) -> LabelledTensors:
 
 
 def shard(samples: LabelledTensors, classes: int, numbers: Any = None) -> Shard:
-    """One client's data; `numbers` are those of its samples, from 0 if not given."""
+    """Return one client's data; `numbers` are those of its samples, from 0 if not given."""
     labels = samples.labels.cpu().numpy()
     if labels.min() < 0 or labels.max() >= classes:
         raise ValueError(f"labels are from {labels.min()} to {labels.max()}: they must be from 0 to {classes - 1}")

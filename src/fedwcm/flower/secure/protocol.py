@@ -236,7 +236,7 @@ class SecureSum:
 
 
 def _on_a_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
-    """Each client's neighbours, itself among them: those next to it, in an order that nobody can foresee."""
+    """Return each client's neighbours, itself among them: those next to it in an order that nobody foresees."""
     order = list(clients)
     random.SystemRandom().shuffle(order)
     return {

@@ -125,7 +125,7 @@ class SecureUploads:
         )
 
     def norms(self, key: str) -> Floats:
-        """Zeros: clients scale their increments themselves, before they mask them."""
+        """Return zeros: clients scale their increments themselves, before they mask them."""
         return np.zeros(len(self.ids))
 
     def rows(self, key: str) -> Tensor:
@@ -193,7 +193,7 @@ CURE = "; with local.steps, or fedwcm-x, all have paths of one length, and one s
 
 
 def _describe_needed(sums: int, clients: int) -> str:
-    """How many clients sums need, and what makes them fewer."""
+    """Return how many clients sums need, and what makes them fewer."""
     if sums == 1:
         return f"a sum needs {clients} that hide each other"
     return f"{sums} sums need {clients} that hide each other{CURE}"

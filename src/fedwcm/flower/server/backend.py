@@ -164,7 +164,7 @@ def _scale(sent: Broadcast) -> float:
 
 
 def _dummy_shard(like: ClientInfo | None, device: torch.device) -> Shard:
-    """Two samples of zeros: BatchNorm needs more than one."""
+    """Return two samples of zeros: BatchNorm needs more than one."""
     assert like is not None, "clients are asked after they have sent their info"
     inputs = torch.zeros(2, *like.input_shape, dtype=getattr(torch, like.input_dtype), device=device)
     labels = torch.zeros(2, dtype=torch.int64, device=device)
@@ -252,7 +252,7 @@ class UploadTable:
 
 
 def _rows(count: int, row: Tensor, folder: Path | None) -> Tensor:
-    """Space for this many rows: in memory, or in an unnamed file that is freed with the tensor."""
+    """Return space for this many rows: in memory, or in an unnamed file that is freed with the tensor."""
     size = count * row.numel() * row.element_size()
     if size <= IN_MEMORY or row.device.type != "cpu":
         return row.new_empty(count, *row.shape)

@@ -201,7 +201,7 @@ def _for_the_owner_only() -> Iterator[None]:
 
 
 def origin_of(model: ModelFactory) -> str:
-    """Where a model function comes from, as `package.module:name`."""
+    """Return where a model function comes from, as `package.module:name`."""
     return f"{model.__module__}:{getattr(model, '__qualname__', type(model).__name__)}"
 
 

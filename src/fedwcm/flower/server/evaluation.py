@@ -123,7 +123,7 @@ class ClientEvaluation:
 
 
 def _metrics(content: RecordDict, key: str, most_samples: int) -> Metrics:
-    """One client's numbers: those of the only record of metrics in its answer."""
+    """Return one client's numbers: those of the only record of metrics in its answer."""
     if len(content.metric_records) != 1:
         raise UnusableError(f"its evaluation has {len(content.metric_records)} records of metrics, not one")
     values = dict(next(iter(content.metric_records.values())))

@@ -245,7 +245,7 @@ def count_classes(directory: ClientDirectory, classes: int, options: AppOptions)
 def _plain_counting(
     directory: ClientDirectory, classes: int, epsilon: float | None, target: Floats | None
 ) -> CountedClasses:
-    """Every client sends its counts to the server, which adds them and writes none down."""
+    """Let every client send its counts to the server, which adds them and writes none down."""
     rows = directory.counts
 
     def receive(client: int, content: RecordDict) -> None:
@@ -259,7 +259,7 @@ def _plain_counting(
 
 
 def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | None) -> Ints:
-    """One client's counts, one for each class; without noise they must add up to its number of samples."""
+    """Return one client's counts, one for each class; without noise they must add up to its number of samples."""
     if "counts" not in content.metric_records:
         raise UnusableError("its counts cannot be read: the record 'counts' is missing")
     listed = read_list(dict(content.metric_records["counts"]), "counts")
@@ -333,7 +333,7 @@ def _require_plausible(counted: int, samples: int, noise: int) -> None:
 
 
 def _encrypt(content: RecordDict) -> bytes:
-    """One client's message of the encrypted protocol."""
+    """Return one client's message of the encrypted protocol."""
     data = content.config_records["encrypted"].get("data") if "encrypted" in content.config_records else None
     if not isinstance(data, bytes):
         raise UnusableError(f"its encrypted message is {short_repr(data)}: it must be bytes")

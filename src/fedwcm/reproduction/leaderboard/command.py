@@ -31,9 +31,9 @@ def run_board(
             say(f"{name}: {task.dataset} is not in the folder that {SOURCES_IN} names: {task.missing}")
     plan = make_plan(board, scope)
     entries = list(_entries(plan, results / NAME))
-    left = [entry for entry in entries if entry.left()]
+    left = [entry for entry in entries if entry.runs_left()]
     if run and left:
-        runs, seconds = sum(entry.left() for entry in left), _seconds(entries)
+        runs, seconds = sum(entry.runs_left() for entry in left), _seconds(entries)
         say(f"{board.title}: {runs} runs left of {len(left)} rows, {seconds}")
         run_entries(left, jobs, say)
         entries = list(_entries(plan, results / NAME))
@@ -56,5 +56,5 @@ def _seconds(entries: list[Entry]) -> str:
         ]
         if not known:
             return "time not known before each task has some"
-        total += sum(known) / len(known) * sum(entry.left() for entry in own)
+        total += sum(known) / len(known) * sum(entry.runs_left() for entry in own)
     return f"about {rough_duration(total)} of one core"

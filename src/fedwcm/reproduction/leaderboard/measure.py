@@ -54,12 +54,12 @@ class Entry:
         seeds = self.plan.board.tuning_seeds
         return [(trial, self.plan.cells(self.task, self.row, trial, seeds)) for trial in self.row.trials]
 
-    def judged(self) -> list[Cell]:
+    def judged_runs(self) -> list[Cell]:
         """Return the runs of the setting that validation data has chosen; none before all trials are done."""
-        chosen = self.chosen()
+        chosen = self.chosen_setting()
         return [] if chosen is None else self.plan.cells(self.task, self.row, chosen, self.plan.seeds)
 
-    def chosen(self) -> Settings | None:
+    def chosen_setting(self) -> Settings | None:
         """Return the setting with the best mean balanced accuracy on validation data, the first of equals."""
         values = []
         for _, cells in self.trials():
@@ -69,17 +69,17 @@ class Entry:
             values.append(np.mean([record["val"] for record in done if record is not None]))
         return self.row.trials[int(np.argmax(values))]
 
-    def left(self) -> int:
+    def runs_left(self) -> int:
         """Return how many runs are still to be made."""
         cells = [cell for _, cells in self.trials() for cell in cells]
         left = sum(self.plan.key(cell) not in self.records for cell in cells)
-        judged = self.judged()
+        judged = self.judged_runs()
         done = sum(self.plan.key(cell) in self.records for cell in judged)
         return left + len(self.plan.seeds) - done
 
     def results(self) -> dict[int, Record]:
         """Return the judged runs that are done, by seed."""
-        found = {cell.seed: self.records.get(self.plan.key(cell)) for cell in self.judged()}
+        found = {cell.seed: self.records.get(self.plan.key(cell)) for cell in self.judged_runs()}
         return {seed: record for seed, record in found.items() if record is not None}
 
 
@@ -90,7 +90,7 @@ def run_entry(entry: Entry) -> Entry:
     try:
         for trial, cells in entry.trials():
             _run(entry, trial, cells, judged=False)
-        _run(entry, entry.chosen() or {}, entry.judged(), judged=True)
+        _run(entry, entry.chosen_setting() or {}, entry.judged_runs(), judged=True)
     finally:
         torch.set_num_threads(threads)
     return entry
@@ -98,11 +98,11 @@ def run_entry(entry: Entry) -> Entry:
 
 def run_entries(entries: Sequence[Entry], jobs: int, say: Callable[[str], object]) -> None:
     """Run what is left, so many rows at a time."""
-    for number, entry in enumerate(_ended(entries, jobs)):
+    for number, entry in enumerate(_iterate_ended(entries, jobs)):
         say(f"{number + 1}/{len(entries)} {entry.task}: {entry.row.name}")
 
 
-def _ended(entries: Sequence[Entry], jobs: int) -> Iterable[Entry]:
+def _iterate_ended(entries: Sequence[Entry], jobs: int) -> Iterable[Entry]:
     if jobs == 1:
         yield from map(run_entry, entries)
         return

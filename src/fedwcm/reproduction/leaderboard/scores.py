@@ -60,7 +60,7 @@ def score(entry: Entry) -> Score:
     ]
     problem = f"{len(problems)} of {len(records)} runs: {problems[0]}" if problems else ""
     curve = _mean_curve(list(judged.values()))
-    return Score(entry.task, entry.row.name, len(entry.plan.seeds), values, entry.chosen(), curve, problem)
+    return Score(entry.task, entry.row.name, len(entry.plan.seeds), values, entry.chosen_setting(), curve, problem)
 
 
 def against(score: Score, baseline: Score, measure: str) -> PairedTest | None:

@@ -102,7 +102,7 @@ class _Trials:
 
 
 def _run_on_worker(send: Send, configs: Sequence[Config], dataset: object) -> TrialResult | str:
-    """On the worker: run a trial; return its result or the error."""
+    """Run a trial, on the worker; return its result or the error."""
     try:
         whole = [replace(config, source=dataset) for config in configs]
         return run_trial(whole, lambda accuracy, rounds: send((accuracy, rounds)))

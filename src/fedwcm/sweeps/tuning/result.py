@@ -153,7 +153,7 @@ def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequen
 
 
 def result_rows(trials: Mapping[str, Sequence[FrozenTrial]]) -> list[list[str]]:
-    """For each method how many trials it had, and the accuracy and options of the best, under `HEADS`."""
+    """Return for each method how many trials it had, and the accuracy and options of the best, under `HEADS`."""
     rows = []
     for name, ended in trials.items():
         pruned = sum(trial.state == TrialState.PRUNED for trial in ended)

@@ -26,7 +26,7 @@ def client_data(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -
 
 
 def test_data(run_config: Mapping[str, Any]) -> tuple[Any, Any]:
-    """What the server tests the model on: equally many inputs of each class, normalised like the clients'."""
+    """Return what the server tests the model on: equally many inputs of each class, normalised as theirs."""
     division = digits(imbalance=run_config["app.imbalance"])
     return division.normalizer(division.dataset.x_test), division.dataset.y_test
 
