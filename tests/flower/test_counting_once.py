@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import Error, Message
 
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.flower.app.options import read
 from fedwcm.flower.server.deployment import serve
-from fedwcm.flower.server.setup import FederationSetup
+from fedwcm.flower.server.setup import FederationSetup, plausible_mean
 
 from .federation import CLIENTS, grid, model, run_config, test_data
 from .test_resume import FULL, Killed, assert_same, finish, in_simulator, killed_in
@@ -204,3 +205,12 @@ def test_classes_are_not_counted_again_with_nearly_the_same_clients(
         start("five", None)
     assert start("noisy", None, **{"privacy.epsilon": 1.0}) is not None
     assert "76 % of all class counts" in caplog.text
+
+
+def test_the_mean_size_of_clients_is_not_that_of_one_that_claims_a_billion() -> None:
+    honest = np.full(9, 100)
+    assert plausible_mean(honest) == 100
+    assert plausible_mean(np.append(honest, 10**9)) == 190
+    assert plausible_mean(np.array([100, 10**9])) == 550
+    spread = np.array([20, 50, 80, 100, 400])
+    assert plausible_mean(spread) == spread.mean()

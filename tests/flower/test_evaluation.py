@@ -175,3 +175,26 @@ def test_a_lying_evaluation_moves_the_mean_by_a_bounded_share() -> None:
     assert mean - fooled <= 0.4 * own + 1e-9, "twice an equal share of five"
     accuracies = sorted(each["accuracy"] for each in ends[0]["per_client"].values())
     assert accuracies[1] <= ends[1]["clients_accuracy_median"] <= accuracies[3]
+
+
+def test_a_client_that_claims_to_train_on_many_samples_has_its_share_of_an_evaluation_and_no_more() -> None:
+    def lie(client: int, request: Message, reply: Message) -> Message:
+        if client == LIAR:
+            for record in reply.content.config_records.values():
+                if "samples" in record:
+                    record["samples"] = 10**6
+            for numbers in reply.content.metric_records.values():
+                if "counts" in numbers:
+                    numbers["counts"] = [10**5] * 10
+                if "num-examples" in numbers:
+                    numbers["accuracy"], numbers["num-examples"] = 0.0, 10**6
+        return reply
+
+    config = run_config("fedavg", **{**EVALUATED, "run.rounds": 6, "flower.max_samples": 10**6})
+    nodes = WireGrid(client_app(model=model, data=data, evaluate=data), config, CLIENTS)
+    nodes.mischief = lie
+    finished = serve(nodes, config, model, test_data)
+    assert finished is not None
+    last: Any = finished.history[-1].extra
+    others = [each["accuracy"] for client, each in last["per_client"].items() if client != str(LIAR)]
+    assert last["clients_accuracy"] >= 0.6 * min(others) > 0

@@ -1,5 +1,6 @@
 """Secure aggregation: Flower's own mod on the clients, our server, and sums that are those of plain uploads."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedwcm.methods import METHODS
 
 from ..factories import Scripted
 from .federation import CLIENTS, data, in_simulator, model, run_config, simulated, test_data
+from .test_variances import with_batch_norm
 from .wire import Mischief, WireGrid, honest
 
 ALL = {"participation.fraction": 1.0, "run.rounds": 2, "local.epochs": "none", "local.steps": 3}
@@ -128,6 +130,25 @@ def test_a_client_that_has_sent_its_vector_may_drop_out() -> None:
     finished = run_federation("fedcm", silent(Stage.UNMASK, {3}, 2))
     assert finished.history[1].left_out is None
     assert_close(finished, in_simulator("fedcm", **ALL))
+
+
+def test_a_client_lost_between_two_sums_of_a_round_is_not_left_out_of_the_first() -> None:
+    """The same sum once with and once without it would be its upload. BatchNorm's buffers are a second sum."""
+    stages = Counter[str | None]()
+
+    def mischief(client: int, request: Message, reply: Message) -> Message | None:
+        stage = stage_of(request) if client == 1 and request.metadata.group_id == "2" else None
+        stages[stage] += 1
+        return None if stage == Stage.COLLECT_MASKED_VECTORS and stages[stage] > 1 else reply
+
+    config = run_config("fedavg", **{**SECURE, "flower.timeout": 1.0, "flower.secure_range": 1000.0})
+    nodes = WireGrid(client_app(model=with_batch_norm, data=data, mods=[secaggplus_mod]), config, CLIENTS)
+    nodes.mischief = mischief
+    finished = serve(nodes, config, with_batch_norm, test_data)
+    assert finished is not None
+    assert stages[Stage.COLLECT_MASKED_VECTORS] == 2
+    reasons = {client: reason.split(": ", 1)[1] for client, reason in (finished.history[1].left_out or {}).items()}
+    assert reasons == dict.fromkeys("01234", "clients [1] were lost between two sums")
 
 
 def test_with_too_few_shares_the_round_changes_nothing() -> None:
