@@ -96,3 +96,31 @@ def test_a_run_names_what_made_it_and_each_process_that_went_on(tmp_path: Path) 
     texts = [str(each.message) for each in warned]
     assert any(re.search(r"goes on with torch .*, not 1\.0", text) for text in texts)
     assert any(re.search(r"goes on with threads of torch: \d+, not 99", text) for text in texts)
+
+
+TYPED = """
+from dataclasses import dataclass
+import fedwcm
+@dataclass(frozen=True, kw_only=True)
+class Typed(fedwcm.Method):
+    @property
+    def scale(self):
+        return {factor}
+    def direction(self, w, grad, c, ctx):
+        return self.scale * grad(w), c
+"""
+
+
+def type_method(factor: float) -> type[fedwcm.Method]:
+    """Return a class as a notebook or a console makes it: no file has its source."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(TYPED.format(factor=factor), names)
+    typed: type[fedwcm.Method] = names["Typed"]
+    return typed
+
+
+def test_edited_code_that_has_no_file_is_refused(tmp_path: Path) -> None:
+    fedwcm.run(type_method(1.0), **DIGITS, out=tmp_path / "run")
+    fedwcm.run(type_method(1.0), **DIGITS, out=tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match=r"the code of __main__\.Typed has changed since"):
+        fedwcm.run(type_method(0.5), **DIGITS, out=tmp_path / "run", resume=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 
 import torch
 
@@ -37,11 +37,32 @@ def digest_sources(parts: Iterable[object]) -> dict[str, str]:
             if module.partition(".")[0] in LIBRARIES:
                 continue
             of_script = module == "__main__"
-            with suppress(OSError, TypeError):  # code that was typed has no file
-                text = inspect.getsource(each if of_script else sys.modules.get(module, each))
-                name = f"{module}.{each.__qualname__}" if of_script else module
-                digests[name] = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+            name = f"{module}.{each.__qualname__}" if of_script else module
+            text = _read_source(each if of_script else sys.modules.get(module, each))
+            digests[name] = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     return digests
+
+
+def _read_source(part: object) -> str:
+    """Return the source of a module, class or function; where none is kept, what it was compiled to.
+
+    A notebook keeps the source of functions, but not of classes.
+    """
+    with suppress(OSError, TypeError):
+        return inspect.getsource(part)  # type: ignore[arg-type]
+    if isinstance(part, FunctionType):
+        return _describe_code(part.__code__)
+    functions = (getattr(each, "fget", None) or getattr(each, "__func__", each) for each in vars(part).values())
+    return "\n".join(_read_source(each) for each in functions if isinstance(each, FunctionType))
+
+
+def _describe_code(code: CodeType) -> str:
+    constants = [
+        _describe_code(each) if isinstance(each, CodeType) else repr(each)
+        for part in code.co_consts
+        for each in (sorted(part, key=repr) if isinstance(part, frozenset) else [part])
+    ]
+    return repr((code.co_name, code.co_code, code.co_names, constants))
 
 
 PACKAGES = ("torch", "numpy", "safetensors", "flwr", "ray", "tenseal")
