@@ -342,6 +342,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_bound_that_it_had(tmp_path: Pat
     options: dict[str, Any] = {
         "dataset": "digits",
         "clients": 5,
+        "participation": 1.0,
         "settings": {"aggregation.max_norm": 0.01, "aggregation.quantile": 0.5, "run.checkpoint_every": 1},
     }
     whole = fedwcm.run("fedavg", rounds=4, **options)
@@ -350,3 +351,5 @@ def test_a_run_that_was_stopped_goes_on_with_the_bound_that_it_had(tmp_path: Pat
     bounds = [record.extra["max_norm"] for record in whole.history]
     assert len(set(bounds)) == 4
     assert [record.extra["max_norm"] for record in rest.history] == bounds
+    rule, clipped = Aggregation(max_norm=0.01, quantile=0.5), [r.extra["clipped_clients"] for r in whole.history]
+    assert bounds[1:] == [rule.next_bound(bound, n / 5) for bound, n in zip(bounds, clipped, strict=True)][:3]

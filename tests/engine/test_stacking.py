@@ -92,6 +92,18 @@ class Signal(nn.Module):
         return logits
 
 
+class Crowded(nn.Module):
+    """Scores samples a little higher in larger batches, so that it feels the padding of a stack."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(STEPS * CHANNELS, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(x.flatten(1)) * (1 + 0.01 * len(x))
+        return logits
+
+
 def idle_layers() -> nn.Module:
     return nn.Sequential(
         nn.Flatten(),
@@ -155,7 +167,9 @@ def test_stacking_asked_for_by_name_is_refused_with_the_reason() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("module", "reason"), [(Bag, "embedding_bag"), (Cached, "differ by")])
+@pytest.mark.parametrize(
+    ("module", "reason"), [(Bag, "embedding_bag"), (Cached, "differ by"), (Crowded, "differ by")]
+)
 def test_models_are_not_stacked_if_that_is_slow_or_wrong(module: type[nn.Module], reason: str) -> None:
     sample = torch.randn(2, STEPS, CHANNELS)
     plan = choose("auto", 1, Network(module()), 4, sample)

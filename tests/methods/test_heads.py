@@ -127,7 +127,7 @@ def test_the_frame_trains_the_features_and_the_head_follows_them() -> None:
 
 def features_of_all(simulated: Rounds) -> tuple[np.ndarray, np.ndarray]:
     """The features of every client's samples at the initial model, with a 1 for the bias, and their labels."""
-    shards = [simulated.federation.shard(k) for k in range(5)]
+    shards = [simulated.federation.shard(k) for k in range(simulated.trainer.population.clients)]
     untrained = mlp()
     rows = np.concatenate([shard.rows for shard in shards])
     with torch.no_grad():
@@ -202,6 +202,14 @@ def test_rucr_sends_means_and_evaluates_a_head_trained_on_mixtures() -> None:
     assert (state.method["directions"].norm(dim=-1) <= 1 + 1e-6).all()  # means of unit vectors
     weight, bias = head(simulated, simulated.last_model(state)[0])
     assert (state.method["directions"] @ weight.T + bias.T).argmax(dim=1).tolist() == [0, 1, 2]
+
+
+def test_the_mean_of_a_class_of_one_sample_is_that_sample() -> None:
+    data = clusters(sizes=(1,))
+    simulated = make_rounds(make_trainer(RUCR(), data.federation, mlp()), data.federation)
+    state = run_rounds(simulated, 1)[-1][0]
+    f, y = features_of_all(simulated)
+    np.testing.assert_allclose(state.method["means"][y].numpy(), f[:, :-1], rtol=1e-4, atol=1e-5)
 
 
 def test_rucr_waits_for_the_last_rounds() -> None:

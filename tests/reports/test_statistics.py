@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedwcm.reports.statistics import Difference, Spread, differences, holm, paired_test, seed_test, spread
+from fedwcm.reports.statistics import (
+    Difference,
+    PairedTest,
+    Spread,
+    differences,
+    holm,
+    paired_test,
+    seed_test,
+    spread,
+)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=8), st.integers(0, 9))
@@ -103,6 +112,16 @@ def test_a_difference_is_equivalent_or_open_and_says_how_many_seeds_it_needs() -
     assert equal.verdict == "equivalent"
     (constant,) = differences({"a": dict.fromkeys(range(3), 0.75), "b": dict.fromkeys(range(3), 0.5)})
     assert (constant.verdict, constant.interval, constant.seeds_needed) == ("undecided", (0.0, 0.25), 6)
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(1000, 1000), (1001, None)])
+def test_more_than_a_thousand_seeds_are_more_than_anybody_will_run(seeds: int, said: int | None) -> None:
+    def distance(n: int) -> float:
+        return float((stats.t.ppf(0.975, n - 1) + stats.t.ppf(0.8, n - 1)) * (10 / n) ** 0.5)
+
+    between = (distance(seeds) + distance(seeds - 1)) / 2  # these seeds decide, and one less does not
+    test = PairedTest(mean=between, error=1.0, number=10, p=0.5)
+    assert Difference("a", "b", 10, test, corrected=0.5, ahead=True).seeds_needed == said
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
