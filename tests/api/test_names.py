@@ -19,9 +19,9 @@ def test_balancefl_is_called_balancefl_everywhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["run", "--method", "balancefl", *SMALL]) == 0
-    said = capsys.readouterr()
-    assert "balancefl (fedavg, loss balancefl, sampler balanced) on digits" in said.out
-    assert "balancefl: round 1/1" in said.err
+    output = capsys.readouterr()
+    assert "balancefl (fedavg, loss balancefl, sampler balanced) on digits" in output.out
+    assert "balancefl: round 1/1" in output.err
     folder = tmp_path / "runs" / "balancefl-digits"
     summary = json.loads((folder / "summary.json").read_text())
     resolved = ("balancefl", "fedavg", "balancefl", "balanced")

@@ -115,9 +115,9 @@ def test_how_to_fine_tune_is_checked_before_training(tmp_path: Path, capsys: pyt
 
 def test_the_commands_say_before_and_after(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(folder), "--personalize", "epochs=2,layers=head"]) == 0
-    said = capsys.readouterr().out
-    assert f"fine-tuned by {PEOPLE} clients (2 epochs, layers: head)" in said
-    assert "client worst decile" in said
+    output = capsys.readouterr().out
+    assert f"fine-tuned by {PEOPLE} clients (2 epochs, layers: head)" in output
+    assert "client worst decile" in output
     out = folder.parent / "again"
     given = ["run", "--config", str(folder / "config.toml"), "--personalize", "epochs=1"]
     assert main([*given, "--out", str(out)]) == 0
@@ -127,7 +127,7 @@ def test_the_commands_say_before_and_after(folder: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["evaluate", str(folder), "--personalize", "epochs=2,layers=head", "--json"]) == 0
     as_json = json.loads(capsys.readouterr().out)  # one object, nothing else
-    assert f"{as_json['personalized']['after']['client_mean']:.4f}" in said
+    assert f"{as_json['personalized']['after']['client_mean']:.4f}" in output
     assert as_json["samples"] == fedwcm.evaluate(folder).samples
     assert main([*given, "--out", str(folder.parent / "as-json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["personalized"] == json.loads(

@@ -43,13 +43,13 @@ def test_a_run_prints_in_five_lines_the_same_after_it_is_opened_again(tmp_path: 
     result = fedwcm.run("fedwcm", dataset="digits", out=tmp_path / "run", report=False, **SMALL)
     lines = repr(result).splitlines()
     assert [line.split("  ")[0] for line in lines] == ["method", "data", "rounds", "accuracy", "saved in"]
-    said = dict(zip(("method", "data", "rounds", "accuracy", "saved in"), lines, strict=True))
-    assert "fedwcm, seed 0" in said["method"]
-    assert "digits" in said["data"]
-    assert f"{sum(result.summary.train_counts):,} training samples of 10 classes" in said["data"]
-    assert said["rounds"].split()[1:] == [str(SMALL["rounds"])]
-    assert f"{result.summary.final_accuracy:.3f} after the last round" in said["accuracy"]
-    assert str(tmp_path / "run") in said["saved in"]
+    message = dict(zip(("method", "data", "rounds", "accuracy", "saved in"), lines, strict=True))
+    assert "fedwcm, seed 0" in message["method"]
+    assert "digits" in message["data"]
+    assert f"{sum(result.summary.train_counts):,} training samples of 10 classes" in message["data"]
+    assert message["rounds"].split()[1:] == [str(SMALL["rounds"])]
+    assert f"{result.summary.final_accuracy:.3f} after the last round" in message["accuracy"]
+    assert str(tmp_path / "run") in message["saved in"]
     again = fedwcm.open_run(tmp_path / "run")
     assert isinstance(again, fedwcm.Result)
     assert repr(again) == repr(result)

@@ -23,10 +23,10 @@ SMALL = ["--dataset", "digits", "--clients", "10", "--participation", "0.5", "--
 def test_run_writes_its_folder_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert main(["run", "--method", "fedwcm", *SMALL, "--rounds", "3", "--out", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "final accuracy" in said
-    assert re.search(r"readings of the paper: .*alpha_rule=local.*reading-the-paper\.md", said)
-    assert str(out) in said
+    output = capsys.readouterr().out
+    assert "final accuracy" in output
+    assert re.search(r"readings of the paper: .*alpha_rule=local.*reading-the-paper\.md", output)
+    assert str(out) in output
     assert {path.name for path in out.iterdir()} == {
         "config.toml",
         "metrics.jsonl",
@@ -49,10 +49,10 @@ def test_quiet_says_nothing_but_the_warning_of_a_gain_above_one(
     # 585 samples on 45 clients: 13 each, so two steps of 10 where 1.3 are divided by.
     options = ["--dataset", "digits", "--clients", "45", "--epochs", "1", "--batch-size", "10", "--rounds", "1"]
     assert main(["run", "--method", "fedcm-nominal", *options, "--out", str(tmp_path / "a"), "--quiet"]) == 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "gain of 1." in said.err
-    assert "method.momentum_norm=exact" in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "gain of 1." in output.err
+    assert "method.momentum_norm=exact" in output.err
     assert main(["run", "--method", "fedcm", *options, "--out", str(tmp_path / "b"), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
 
@@ -87,9 +87,9 @@ def test_a_wrong_request_ends_with_2_and_one_line(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "--rounds", "1", "--out", str(tmp_path / "run"), *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("error: ")
-    assert message in said.err
+    output = capsys.readouterr()
+    assert output.err.startswith("error: ")
+    assert message in output.err
 
 
 def test_diverged_run_ends_with_1_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,8 +157,8 @@ def test_partition_describes_and_draws(tmp_path: Path, capsys: pytest.CaptureFix
     assert (
         main(["partition", "--dataset", "digits", "--clients", "10", "--beta", "0.1", "--out", str(picture)]) == 0
     )
-    said = capsys.readouterr().out
-    assert "classes per client median" in said
+    output = capsys.readouterr().out
+    assert "classes per client median" in output
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -186,8 +186,10 @@ def test_evaluate_on_other_data_matches_classes_by_name(
     only_falls.write_text(header + "".join(line + "\n" for line in body.splitlines() if "fall" in line))
     capsys.readouterr()
     assert main(["evaluate", out, "--dataset", str(only_falls), *columns]) == 0
-    said = capsys.readouterr().out
-    assert float(next(line.split()[-1] for line in said.splitlines() if line.strip().startswith("accuracy"))) > 0.9
+    output = capsys.readouterr().out
+    assert (
+        float(next(line.split()[-1] for line in output.splitlines() if line.strip().startswith("accuracy"))) > 0.9
+    )
     monkeypatch.setattr(common, "UNLIMITED", 60)
     assert main(["evaluate", out, "--dataset", str(only_falls), *columns]) == 0
     narrow = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
@@ -197,7 +199,7 @@ def test_evaluate_on_other_data_matches_classes_by_name(
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "output"),
     [
         (["methods", "fedwcm+"], ["settings:", "loss.name", "prior_ce"]),
         (["recipes", "fedwcm+"], ["settings:", "loss.name", "prior_ce"]),
@@ -209,11 +211,11 @@ def test_evaluate_on_other_data_matches_classes_by_name(
     ],
 )
 def test_list_describes_recipes_sections_and_flags(
-    entry: list[str], said: list[str], capsys: pytest.CaptureFixture[str]
+    entry: list[str], output: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["list", *entry]) == 0
     printed = capsys.readouterr().out
-    assert all(text in printed for text in said)
+    assert all(text in printed for text in output)
     assert len(printed.splitlines()) < 20
 
 
@@ -233,10 +235,10 @@ def test_a_device_that_is_not_there_is_refused_before_data_is_read(
     device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "--device", device, "--dataset", "nowhere.csv", "--out", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: --device {device} cannot be used here: ")
-    assert "Use cpu, or auto" in said
-    assert len(said) < 250
+    output = capsys.readouterr().err
+    assert output.startswith(f"error: --device {device} cannot be used here: ")
+    assert "Use cpu, or auto" in output
+    assert len(output) < 250
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

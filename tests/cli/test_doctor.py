@@ -28,17 +28,17 @@ def test_every_backend_here_agrees_with_the_reference(
     assert set(names) <= set(backends.BACKENDS)
     monkeypatch.setattr(backends, "BACKENDS", names)
     assert main(["doctor"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name in ("fedwcm", "python", "torch", "instruction set", "devices", "cores", "/dev/shm", "fork"):
-        assert f"{name}  " in said
+        assert f"{name}  " in output
     for tried in (*names, "bf16"):
-        assert f"PASS  {tried} on cpu: differs from the reference by " in said
-    assert "skipped  fp16 on cpu: " in said
-    assert "PASS  Conv2d 3×3, stride 2, 4 to 8 channels, 2 threads: its gradients are right" in said
+        assert f"PASS  {tried} on cpu: differs from the reference by " in output
+    assert "skipped  fp16 on cpu: " in output
+    assert "PASS  Conv2d 3×3, stride 2, 4 to 8 channels, 2 threads: its gradients are right" in output
     for device in backends.DEVICES:  # type: ignore[attr-defined]
         if not backends.available(device):  # type: ignore[attr-defined]
-            assert f"skipped  {names[0]} on {device}: no such device here" in said
-            assert f"skipped  bf16 on {device}: no such device here" in said
+            assert f"skipped  {names[0]} on {device}: no such device here" in output
+            assert f"skipped  bf16 on {device}: no such device here" in output
 
 
 def test_a_cluster_that_is_not_installed_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,9 @@ from fedwcm.models import MODEL_OPTIONS, MODELS
 def said_by(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert ended.value.code == (0 if {"--help", "--help-all"} & {*arguments} else 2)
-    return said.out + said.err
+    return printed.out + printed.err
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_command_alone_shows_all_commands_in_groups(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "printed"),
     [
         (["--participation", "3"], "--participation 3 is not allowed"),
         (["--clients", "0"], "--clients 0 is not allowed"),
@@ -75,10 +75,10 @@ def test_the_command_alone_shows_all_commands_in_groups(capsys: pytest.CaptureFi
     ],
 )
 def test_an_error_has_the_words_that_were_typed(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "--dataset", "digits", *options]) == 2
-    assert said in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
 
 
 def test_seeds_may_be_a_range() -> None:
@@ -152,10 +152,10 @@ def test_one_of_a_list_is_described_with_its_options(
 
 def test_the_shell_completes_flags(tmp_path: Path) -> None:
     line, answer = "fedwcm compare --meth", tmp_path / "answer"
-    told = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line))}
-    told["_ARGCOMPLETE_STDOUT_FILENAME"] = str(answer)
+    variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    variables["_ARGCOMPLETE_STDOUT_FILENAME"] = str(answer)
     command = [sys.executable, "-c", "import fedwcm.cli; fedwcm.cli.main([])"]
-    subprocess.run(command, env={**os.environ, **told}, check=False, timeout=120)
+    subprocess.run(command, env={**os.environ, **variables}, check=False, timeout=120)
     assert answer.read_text().split() == ["--methods"]
 
 
@@ -177,11 +177,11 @@ def test_runs_at_a_time_warn_once_and_say_how_each_ended(
     command = ["compare", "--methods", "fedcm-nominal,fedavg[local.lr=1e18]", "--seeds", "0,1", "--jobs", "2"]
     options = ["--clients", "45", "--epochs", "1", "--batch-size", "10", "--rounds", "3", "--no-report"]
     assert main([*command, *options, "--out", str(tmp_path)]) == 0
-    said = capfd.readouterr().err
-    assert said.count("warning: the momentum of fedcm-nominal") == 1
-    assert said.count("fedavg[local.lr=1e18], seed 0: diverged after round") == 1
-    assert "(4/4)" in said
-    assert "fedcm-nominal, seed 1: accuracy 0." in said
+    printed = capfd.readouterr().err
+    assert printed.count("warning: the momentum of fedcm-nominal") == 1
+    assert printed.count("fedavg[local.lr=1e18], seed 0: diverged after round") == 1
+    assert "(4/4)" in printed
+    assert "fedcm-nominal, seed 1: accuracy 0." in printed
 
 
 def test_every_common_option_has_a_flag() -> None:

@@ -70,9 +70,9 @@ def test_the_command_prints_a_table_and_draws_all(
     picture = tmp_path / "new" / f"splits.{suffix}"
     command = ["partition", "--dataset", "digits", "--clients", "10", "--compare", ",".join(PAPER)]
     assert main([*command, "--out", str(picture)]) == 0
-    said = capsys.readouterr().out
-    assert [line.split()[0] for line in said.splitlines()[1:5]] == PAPER
-    assert str(picture) in said
+    output = capsys.readouterr().out
+    assert [line.split()[0] for line in output.splitlines()[1:5]] == PAPER
+    assert str(picture) in output
     start = picture.read_bytes()[:100]
     assert start.startswith(b"\x89PNG") if suffix == "png" else b"<?xml" in start
 

@@ -251,13 +251,13 @@ def on_a_terminal(folder: Path) -> tuple["subprocess.Popen[bytes]", int]:
 
 def read_until(terminal: int, word: str, seconds: float = 60) -> str:
     """What appears on a terminal, up to a word or the end."""
-    said, deadline = b"", time.monotonic() + seconds
-    while word.encode() not in said and time.monotonic() < deadline:
+    message, deadline = b"", time.monotonic() + seconds
+    while word.encode() not in message and time.monotonic() < deadline:
         try:
-            said += os.read(terminal, 65536)
+            message += os.read(terminal, 65536)
         except OSError:  # the other side has hung up
             break
-    return said.decode(errors="replace")
+    return message.decode(errors="replace")
 
 
 def test_a_run_is_watched_on_a_terminal_from_before_it_begins_to_its_end(tmp_path: Path) -> None:
@@ -268,9 +268,9 @@ def test_a_run_is_watched_on_a_terminal_from_before_it_begins_to_its_end(tmp_pat
     run = subprocess.Popen([sys.executable, "-m", "fedwcm", "run", *options, "--quiet"], env=ENVIRONMENT)
     assert " left" in read_until(terminal, " left")
     assert run.wait(timeout=60) == 0
-    said = read_until(terminal, "round 150/150, finished") + read_until(terminal, "nothing more")
+    message = read_until(terminal, "round 150/150, finished") + read_until(terminal, "nothing more")
     assert process.wait(timeout=20) == 0
-    assert "round 150/150, finished" in said
+    assert "round 150/150, finished" in message
     os.close(terminal)
 
 
@@ -279,7 +279,7 @@ def test_ctrl_c_ends_watching_and_nothing_else(tmp_path: Path) -> None:
     process, terminal = on_a_terminal(tmp_path / "run")
     read_until(terminal, "round 3/10")
     process.send_signal(signal.SIGINT)
-    said = read_until(terminal, "nothing more")
+    message = read_until(terminal, "nothing more")
     assert process.wait(timeout=20) == 0
-    assert "Traceback" not in said
+    assert "Traceback" not in message
     os.close(terminal)

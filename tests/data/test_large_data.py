@@ -189,8 +189,8 @@ def test_a_bad_npy_file_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory")])
 def test_data_that_do_not_fit_into_memory_are_not_called_damaged_alone(error: Exception) -> None:
-    said = r"set\.npz is damaged, or does not fit into memory: as a folder"
-    with pytest.raises(ValueError, match=said), reading("set.npz"):
+    message = r"set\.npz is damaged, or does not fit into memory: as a folder"
+    with pytest.raises(ValueError, match=message), reading("set.npz"):
         raise error
 
 

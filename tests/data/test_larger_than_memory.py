@@ -129,8 +129,8 @@ def test_a_disk_without_room_is_an_error_that_says_the_cure(
 
     monkeypatch.setattr(large_arrays, "IN_MEMORY", 0)
     monkeypatch.setattr(pages_module.os, "posix_fallocate", full, raising=False)  # type: ignore[attr-defined]
-    said = r"no room for unpacked samples \(No space left on device\): [\d,]+ bytes are needed; .* TMPDIR"
-    with pytest.raises(OSError, match=said):
+    message = r"no room for unpacked samples \(No space left on device\): [\d,]+ bytes are needed; .* TMPDIR"
+    with pytest.raises(OSError, match=message):
         load_dataset(source)
 
 

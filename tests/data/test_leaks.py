@@ -95,8 +95,8 @@ def test_rows_without_a_label_are_refused_or_skipped_with_their_number(tmp_path:
         ValueError, match=r"row 1: the value is missing \(12 are in this column\); pass --unlabelled"
     ):
         load_dataset(frame, label="kind")
-    said = messages(frame, label="kind", unlabelled="skip")
-    assert any("12 of 120 rows have no label in column 'kind' and are skipped" in text for text in said)
+    words = messages(frame, label="kind", unlabelled="skip")
+    assert any("12 of 120 rows have no label in column 'kind' and are skipped" in text for text in words)
     with pytest.warns(UserWarning, match="12 of 120 rows"):
         data = load_dataset(frame, label="kind", unlabelled="skip")
     assert len(data.y_train) + len(data.y_test) == 108
@@ -108,8 +108,8 @@ def test_rows_without_a_label_are_refused_or_skipped_with_their_number(tmp_path:
 
 @pytest.mark.parametrize("values", [Y, np.array([7.0, 3.0, 5.0])[Y], np.array(["u", "v", "w"])[Y]])
 def test_a_column_that_is_the_label_is_named_once(values: np.ndarray) -> None:
-    said = messages(FRAME.assign(copy=values), label="kind", drop=["patient"])
-    assert [text for text in said if "tells the class" in text] == [
+    words = messages(FRAME.assign(copy=values), label="kind", drop=["patient"])
+    assert [text for text in words if "tells the class" in text] == [
         "DataFrame: column 'copy' tells the class of every training row, one to one: if it is another form of the "
         "label, leave it out (--drop)"
     ]
@@ -126,8 +126,8 @@ def test_test_rows_that_are_training_rows_are_counted() -> None:
 def test_classes_that_are_one_number_are_named(tmp_path: Path) -> None:
     text = "a,kind\n" + "".join(f"{x},{('1', '1.0', '2')[i % 3]}\n" for i, x in enumerate(X[:60, 0]))
     (tmp_path / "own.csv").write_text(text)
-    said = messages(tmp_path / "own.csv", label="kind")
-    assert any("the classes '1', '1.0' are the same number" in text for text in said)
+    words = messages(tmp_path / "own.csv", label="kind")
+    assert any("the classes '1', '1.0' are the same number" in text for text in words)
 
 
 def test_clients_called_1_and_1_are_not_merged() -> None:
@@ -179,5 +179,5 @@ def test_masked_and_sparse_arrays_are_refused_and_float_types_may_differ() -> No
 
 
 def test_a_split_column_without_a_test_row_says_what_is_drawn() -> None:
-    said = messages(FRAME.assign(part="train"), label="kind", split="part", drop=["patient"])
-    assert said == ["DataFrame has no test part: 20% of each class of train is drawn for it"]
+    words = messages(FRAME.assign(part="train"), label="kind", split="part", drop=["patient"])
+    assert words == ["DataFrame has no test part: 20% of each class of train is drawn for it"]

@@ -91,9 +91,9 @@ def test_the_state_of_a_client_that_is_left_out_stays_as_it_was() -> None:
     assert torch.equal(rounds.store.read(np.array([BAD]), torch.device("cpu"))["control"], before)
 
 
-@pytest.mark.parametrize(("cohort", "said"), [([1], "1 of 1"), ([1, 2], "1 of 2")])
-def test_a_round_in_which_half_of_the_updates_are_not_finite_ends_the_run(cohort: list[int], said: str) -> None:
-    with pytest.raises(DivergedError, match=f"{said} updates have a NaN or an infinity in round 2"):
+@pytest.mark.parametrize(("cohort", "message"), [([1], "1 of 1"), ([1, 2], "1 of 2")])
+def test_a_round_in_which_half_of_the_updates_are_not_finite_ends_the_run(cohort: list[int], message: str) -> None:
+    with pytest.raises(DivergedError, match=f"{message} updates have a NaN or an infinity in round 2"):
         final(FaultyFedAvg(), [[0, 1], cohort])
 
 

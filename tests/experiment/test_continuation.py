@@ -97,8 +97,8 @@ def test_a_comparison_goes_on_and_tells_scripts_in_json(
     assert main([*command, "--rounds", "2"]) == 0
     capsys.readouterr()
     assert main([*command, "--rounds", "3"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert {row["method"]: row["values"]["final_accuracy"]["runs"] for row in said["rows"]} == {
+    message = json.loads(capsys.readouterr().out)
+    assert {row["method"]: row["values"]["final_accuracy"]["runs"] for row in message["rows"]} == {
         "fedavg": 1,
         "fedcm": 1,
     }

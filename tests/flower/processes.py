@@ -86,14 +86,14 @@ class Program:
         return self._process.poll()
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """What this program has logged, without those of the same name before it."""
         return self.log.read_bytes()[self._before :].decode()
 
     @property
     def joined(self) -> bool:
         """Whether a SuperNode has been let in."""
-        return "SuperNode ID" in self.said
+        return "SuperNode ID" in self.output
 
     def kill(self) -> None:
         """End it and all that it started, without warning."""
@@ -235,9 +235,9 @@ class Site:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        said: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
-        assert said.get("success", True), said
-        return said
+        output: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
+        assert output.get("success", True), output
+        return output
 
     def close(self) -> None:
         for program in self.programs:

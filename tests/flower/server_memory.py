@@ -96,8 +96,8 @@ def main() -> None:
     print("clients  MB more than before the run, and in uploads")
     for clients in (5, 20, 80, 160, 320):
         command = [sys.executable, "-m", "tests.flower.server_memory", str(clients)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        more = int(told[-1]) - int(told[-2])
+        sizes = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        more = int(sizes[-1]) - int(sizes[-2])
         print(f"{clients:7}  {more / 1e6:6.0f}  {more / (4 * PARAMETERS):5.1f}", flush=True)
 
 

@@ -41,7 +41,7 @@ class Bad:
     """What is done to an answer, and what the server says to it."""
 
     harm: Harm
-    said: str
+    message: str
 
 
 def entry(record: str, key: str, value: Any) -> Harm:
@@ -171,7 +171,7 @@ def test_a_bad_answer_leaves_its_client_out_of_the_round(fault: str, in_rounds: 
     left_out = in_rounds.history[1 + list(IN_A_ROUND).index(fault)].left_out
     assert left_out is not None
     assert set(left_out) == {str(VICTIM)}
-    assert IN_A_ROUND[fault].said in left_out[str(VICTIM)]
+    assert IN_A_ROUND[fault].message in left_out[str(VICTIM)]
 
 
 def test_bad_answers_change_nothing_for_the_others(in_rounds: Run) -> None:
@@ -261,27 +261,27 @@ def before_rounds() -> tuple[Run, list[str], WireGrid]:
         return Message(BEFORE_ROUND_1[kind][fault].harm(reply.content), reply_to=request)
 
     nodes.mischief = mischief
-    said: list[str] = []
+    message: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         _no_waiting(patch)
         patch.setattr(
-            "fedwcm.flower.server.directory.LOG.warning", lambda text, *values: said.append(text % values)
+            "fedwcm.flower.server.directory.LOG.warning", lambda text, *values: message.append(text % values)
         )
         finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    return finished, said, nodes
+    return finished, message, nodes
 
 
 @pytest.mark.parametrize(("kind", "fault"), ALL_BEFORE)
 def test_a_bad_answer_before_round_1_leaves_its_client_out(
     kind: str, fault: str, before_rounds: tuple[Run, list[str], WireGrid]
 ) -> None:
-    _, said, nodes = before_rounds
+    _, message, nodes = before_rounds
     client = CLIENTS + ALL_BEFORE.index((kind, fault))
     node = next(name for name, one in nodes.nodes.items() if one.client == client)
     start = f"node {node} is not used" if kind == "query.info" else f"{kind}: client {client} is left out"
-    (line,) = [line for line in said if line.startswith(start)]
-    assert BEFORE_ROUND_1[kind][fault].said in line
+    (line,) = [line for line in message if line.startswith(start)]
+    assert BEFORE_ROUND_1[kind][fault].message in line
 
 
 def test_the_class_distribution_is_that_of_the_clients_with_good_counts(

@@ -80,21 +80,21 @@ def test_samples_keep_the_numbers_that_they_are_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         (lambda: MLP((1, 8, 8), 11, hidden=(8,)), "'head.weight: (11, 8)' instead of 'head.weight: (10, 8)'"),
         (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), "'0: Flatten' instead of 'body: Sequential'"),
     ],
 )
 def test_a_client_with_another_model_is_not_used(
-    other: Callable[[], nn.Module], said: str, caplog: pytest.LogCaptureFixture
+    other: Callable[[], nn.Module], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = run_config("fedavg", **{"run.rounds": 1})
     nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     last = max(nodes.nodes)
     nodes.nodes[last].app = client_app(model=other, data=data)
     serve(nodes, config, model, test_data)
-    assert f"node {last} is not used: its model differs from the server's: {said}" in caplog.messages
+    assert f"node {last} is not used: its model differs from the server's: {message}" in caplog.messages
 
 
 def test_without_a_number_of_clients_those_who_are_there_take_part() -> None:
@@ -161,7 +161,7 @@ def about(shape: tuple[int, ...], **changes: Any) -> RecordDict:
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "said"),
+    ("shape", "dtype", "message"),
     [
         ((2**22 + 1,), "float32", "at most 4,194,304 numbers"),
         ((1,) * 70, "float32", "the server's model does not take inputs of shape"),
@@ -169,10 +169,10 @@ def about(shape: tuple[int, ...], **changes: Any) -> RecordDict:
     ],
 )
 def test_without_test_data_the_server_tries_no_input_that_is_too_large(
-    shape: tuple[int, ...], dtype: str, said: str
+    shape: tuple[int, ...], dtype: str, message: str
 ) -> None:
     admission = Admission(network(model, from_settings({"run.device": "cpu"})), "1", 10)
-    with pytest.raises(UnusableError, match=said):
+    with pytest.raises(UnusableError, match=message):
         admission.read(about(shape, input_dtype=dtype))
 
 

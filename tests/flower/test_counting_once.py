@@ -98,32 +98,32 @@ def test_counts_are_not_taken_for_options_that_need_others(tmp_path: Path) -> No
 
 
 def test_more_answers_than_a_round_asks_for_are_refused_before_counting() -> None:
-    said = (
+    message = (
         r"flower.min_clients = 4 is not allowed: it must be at most 3, as participation.fraction = 0.6 asks 3 of 5"
     )
     config = run_config("fedavg", **{"flower.clients": 0, "flower.min_clients": 4})
     nodes = grid(config)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         serve(nodes, config, model, test_data)
     assert kinds(nodes) == {"query.info"}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         read({**config, "flower.clients": CLIENTS})
     read({**config, "flower.clients": CLIENTS, "participation.sampling": "bernoulli"})
 
 
 @pytest.mark.parametrize(
-    ("method", "changes", "said"),
+    ("method", "changes", "message"),
     [
         ("scaffold", {"aggregation.rule": "median"}, "is not possible with the method scaffold"),
         ("fedavg", {"aggregation.rule": "median", "flower.secure_aggregation": True}, "needs every single upload"),
     ],
 )
 def test_options_that_exclude_each_other_are_refused_before_any_message(
-    method: str, changes: dict[str, Any], said: str
+    method: str, changes: dict[str, Any], message: str
 ) -> None:
     config = run_config(method, **changes)
     nodes = grid(config)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         serve(nodes, config, model, test_data)
     assert nodes.log == []
 

@@ -27,18 +27,18 @@ PRIVATE: list[dict[str, Any]] = [{"privacy.mode": "he"}, {"privacy.epsilon": 1.0
 def told_metrics(**options: Any) -> list[set[str]]:
     """The numbers in each answer of a round."""
     config = run_config("fedavg", **FULL, **{"run.rounds": 1}, **options)
-    nodes, told = grid(config), []
+    nodes, answers = grid(config), []
 
     def listen(client: int, request: Message, reply: Message) -> Message:
         if request.metadata.message_type == "train.train":
-            told.append(set(reply.content.metric_records["numbers"]))
+            answers.append(set(reply.content.metric_records["numbers"]))
         return reply
 
     nodes.mischief = listen
     finished = serve(nodes, config, model, test_data)
     assert finished is not None
-    assert (finished.history[0].train_loss is None) == ("loss" not in told[0])
-    return told
+    assert (finished.history[0].train_loss is None) == ("loss" not in answers[0])
+    return answers
 
 
 @pytest.mark.parametrize("private", PRIVATE)
@@ -65,8 +65,8 @@ def test_one_constant_model_for_each_class_would_read_exact_counts(shared: bool,
             constant[len(x) - 10 + c] = 10.0  # the bias of the last layer
             asked = RecordDict(dict(request.content))
             asked["model"] = ArrayRecord({**request.content.array_records["model"], "x": Array(constant)})
-            told = nodes.node_of(client).handle(Message(asked, request.metadata.dst_node_id, "train.train"))
-            accuracy: Any = told.content.metric_records["numbers"].get("accuracy", np.nan)
+            answer = nodes.node_of(client).handle(Message(asked, request.metadata.dst_node_id, "train.train"))
+            accuracy: Any = answer.content.metric_records["numbers"].get("accuracy", np.nan)
             counts.setdefault(client, []).append(-1 if np.isnan(accuracy) else round(accuracy * samples))
         return reply
 

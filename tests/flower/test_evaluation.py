@@ -45,9 +45,9 @@ def test_clients_test_the_model_and_their_metrics_are_weighted_by_known_samples(
         correct.append(int((logits.argmax(dim=1) == labels).sum()))
         losses.append(float(cross_entropy(logits, labels, reduction="sum")))
         samples.append(len(y))
-        told = last["per_client"][str(client)]
-        assert told["num-examples"] == len(y)
-        assert told["accuracy"] == pytest.approx(correct[-1] / len(y))
+        own_metrics = last["per_client"][str(client)]
+        assert own_metrics["num-examples"] == len(y)
+        assert own_metrics["accuracy"] == pytest.approx(correct[-1] / len(y))
     trained = [len(data({"partition-id": client})[1]) for client in range(CLIENTS)]
     weights = limit_shares(np.minimum(samples, trained), 0.2)
     for name, totals in {"accuracy": correct, "loss": losses}.items():
@@ -87,7 +87,7 @@ def test_evaluation_on_clients_changes_nothing_in_the_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "words"),
     [
         (RecordDict(), "its evaluation has 0 records of metrics"),
         (RecordDict({"metrics": MetricRecord({"accuracy": 0.5})}), "its 'num-examples' is missing"),
@@ -103,7 +103,7 @@ def test_evaluation_on_clients_changes_nothing_in_the_training() -> None:
 )
 @pytest.mark.parametrize("liar", [0, 1])
 def test_a_client_with_bad_metrics_is_left_out_of_the_mean(
-    bad: RecordDict, said: str, liar: int, caplog: pytest.LogCaptureFixture
+    bad: RecordDict, words: str, liar: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also if its answer is the first to come."""
     config = run_config("fedavg", **{**EVALUATED, "run.rounds": 1})
@@ -117,7 +117,7 @@ def test_a_client_with_bad_metrics_is_left_out_of_the_mean(
     finished = serve(nodes, config, model)
     assert finished is not None
     assert sorted(finished.history[0].extra["per_client"]) == [str(c) for c in range(CLIENTS) if c != liar]  # type: ignore[arg-type, type-var]
-    assert any(said in message for message in caplog.messages)
+    assert any(words in message for message in caplog.messages)
 
 
 def test_evaluation_does_not_end_when_enough_clients_for_training_have_answered() -> None:

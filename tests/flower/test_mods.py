@@ -104,10 +104,10 @@ def test_a_mod_that_answers_with_an_error_leaves_its_client_out() -> None:
 @pytest.mark.parametrize("mod", [older.LocalDpMod(1.0, 1.0, 1.0, 1e-5), older.fixedclipping_mod])
 def test_mods_of_the_older_module_are_refused_by_name(mod: Any) -> None:
     """They would pass on what they do not recognise, and protect nothing."""
-    said = "of flwr.client.mod cannot act on this app's messages: take .* of flwr.clientapp.mod"
-    with pytest.raises(ValueError, match=said):
+    sentence = "of flwr.client.mod cannot act on this app's messages: take .* of flwr.clientapp.mod"
+    with pytest.raises(ValueError, match=sentence):
         client_app(model=model, data=data, mods=[mod])
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=sentence):
         add_training(ClientApp(mods=[mod]), model=model, data=data)
 
 

@@ -33,7 +33,7 @@ def test_a_run_that_protects_as_much_as_the_node_demands_is_served(
 
 
 @pytest.mark.parametrize(
-    ("demands", "options", "said"),
+    ("demands", "options", "words"),
     [
         ({"privacy": "he"}, {}, "this node demands privacy = 'he': the run has privacy.mode = 'none'"),
         ({"min-contributors": 5}, HE, "min-contributors = 5: the run has privacy.min_contributors = 3"),
@@ -49,9 +49,9 @@ def test_a_run_that_protects_as_much_as_the_node_demands_is_served(
     ],
 )
 def test_a_run_that_protects_less_is_refused_with_both_values(
-    demands: dict[str, Any], options: dict[str, Any], said: str
+    demands: dict[str, Any], options: dict[str, Any], words: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=words):
         require_private_enough(PrivacyOptions(**options), demands)
 
 

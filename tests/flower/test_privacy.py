@@ -144,7 +144,7 @@ def test_a_secret_key_is_gone_once_it_has_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "words"),
     [
         (None, "no answer within"),
         (RecordDict(), "its encrypted message is None"),
@@ -154,7 +154,7 @@ def test_a_secret_key_is_gone_once_it_has_answered() -> None:
 )
 def test_a_client_that_is_not_counted_is_named_with_the_reason(
     bad: RecordDict | None,
-    said: str,
+    words: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -174,8 +174,8 @@ def test_a_client_that_is_not_counted_is_named_with_the_reason(
     assert list(finished.summary.train_counts) == counts_without(2)
     facts = json.loads(RunFolder(out).federation_file.read_text())
     assert set(facts["not_counted"]) == {"2"}
-    assert said in facts["not_counted"]["2"]
-    assert any("client 2" in line and said in line for line in caplog.messages)
+    assert words in facts["not_counted"]["2"]
+    assert any("client 2" in line and words in line for line in caplog.messages)
 
 
 @pytest.mark.parametrize("swapped", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -186,12 +186,12 @@ def test_a_key_holder_that_lies_is_replaced_and_named(swapped: bool, caplog: pyt
     def lie(client: int, request: Message, reply: Message) -> Message:
         if request.metadata.message_type != "query.encrypted" or lied:
             return reply
-        told = Reply.from_bytes(from_bytes_record(reply.content), size_limit(11))
-        if not isinstance(told, Decrypted):
+        inner = Reply.from_bytes(from_bytes_record(reply.content), size_limit(11))
+        if not isinstance(inner, Decrypted):
             return reply
         lied.append(client)
-        lie = (*told.totals[1::-1], *told.totals[2:]) if swapped else (0,) * len(told.totals)
-        return Message(to_bytes_record(replace(told, totals=lie).to_bytes()), reply_to=request)
+        lie = (*inner.totals[1::-1], *inner.totals[2:]) if swapped else (0,) * len(inner.totals)
+        return Message(to_bytes_record(replace(inner, totals=lie).to_bytes()), reply_to=request)
 
     finished, _ = run_federation(lie, **SEALED, **{"run.rounds": 1})
     assert f"a reply of client {lied[0]} is not used" in caplog.text
@@ -206,8 +206,8 @@ def test_totals_that_one_key_holder_alone_has_decrypted_are_used_with_a_warning(
 
     def leave(client: int, request: Message, reply: Message) -> Message | None:
         if request.metadata.message_type == "query.encrypted" and not holder:
-            told = Reply.from_bytes(from_bytes_record(reply.content), size_limit(11))
-            holder.extend([client] if isinstance(told, Decrypted) else [])
+            inner = Reply.from_bytes(from_bytes_record(reply.content), size_limit(11))
+            holder.extend([client] if isinstance(inner, Decrypted) else [])
             return reply
         leaver = next(k for k in range(CLIENTS) if [k] != holder)
         return None if request.metadata.message_type == "query.encrypted" and client == leaver else reply

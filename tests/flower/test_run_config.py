@@ -71,7 +71,7 @@ def test_keys_of_the_app_s_own_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("flower.min_clients", 0, r"min_clients = 0 is not allowed: it must be at least 1"),
         ("flower.timeout", 0.0, r"timeout = 0.0"),
@@ -114,8 +114,8 @@ def test_keys_of_the_app_s_own_are_left_alone() -> None:
         ("model.name", "cnn", r"model.name is not an option on Flower: the model function of the app decides"),
     ],
 )
-def test_a_wrong_key_or_value_is_refused_by_name(key: str, value: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_key_or_value_is_refused_by_name(key: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read({key: value})
 
 
@@ -127,8 +127,8 @@ def test_secure_aggregation_needs_rounds_of_three_clients(
     clients: int, fraction: float, sampling: str, possible: bool
 ) -> None:
     asked = {"participation.fraction": fraction, "participation.sampling": sampling, "flower.clients": clients}
-    said = rf"flower.secure_aggregation = True .* asks 2 of {clients} clients in a round, a secure sum needs 3"
-    expected = nullcontext() if possible else pytest.raises(ValueError, match=said)
+    message = rf"flower.secure_aggregation = True .* asks 2 of {clients} clients in a round, a secure sum needs 3"
+    expected = nullcontext() if possible else pytest.raises(ValueError, match=message)
     with expected:
         read({**asked, "flower.secure_aggregation": True})
     read(asked)

@@ -45,13 +45,13 @@ class Party:
             stage = str(content.config_records[RECORD_KEY_CONFIGS][Key.STAGE])
             message = Message(content, dst_node_id=10**18 + client, message_type="train.secure")
             answer = answer_stage(secaggplus_mod, message, self._contexts[client], client)
-            told = self._lies.get((client, stage), lambda record: record)(
+            answer_record = self._lies.get((client, stage), lambda record: record)(
                 answer.config_records[RECORD_KEY_CONFIGS]
             )
             try:
-                if told is None:
+                if answer_record is None:
                     raise UnusableError("silence")
-                receive(client, RecordDict({RECORD_KEY_CONFIGS: told}))
+                receive(client, RecordDict({RECORD_KEY_CONFIGS: answer_record}))
             except UnusableError as error:
                 lost[client] = str(error)
         return lost
@@ -68,7 +68,7 @@ def gone(_: ConfigRecord) -> None:
     return None
 
 
-def said(**facts: Any) -> Answer:
+def make_answer(**facts: Any) -> Answer:
     return lambda record: ConfigRecord({**record, **facts})
 
 
@@ -122,23 +122,23 @@ def test_too_few_clients_reveal_nothing(stage: str) -> None:
 @pytest.mark.parametrize(
     ("stage", "lie"),
     [
-        (Stage.SETUP, said(pk1=b"no key")),
-        (Stage.SETUP, said(pk2=7)),
-        (Stage.SETUP, said(more=1)),
-        (Stage.SETUP, said(pk1=pem(ec.generate_private_key(ec.SECP256R1())))),
-        (Stage.SETUP, said(pk2=pem(rsa.generate_private_key(65537, 2048)))),
+        (Stage.SETUP, make_answer(pk1=b"no key")),
+        (Stage.SETUP, make_answer(pk2=7)),
+        (Stage.SETUP, make_answer(more=1)),
+        (Stage.SETUP, make_answer(pk1=pem(ec.generate_private_key(ec.SECP256R1())))),
+        (Stage.SETUP, make_answer(pk2=pem(rsa.generate_private_key(65537, 2048)))),
         (Stage.SETUP, lambda record: ConfigRecord({**record, "pk2": record["pk1"]})),
-        (Stage.SHARE_KEYS, said(dsts=[0, 0, 2, 3])),
-        (Stage.SHARE_KEYS, said(dsts=[1, 2, 3, 10**9])),
-        (Stage.SHARE_KEYS, said(ctxts=["text"])),
+        (Stage.SHARE_KEYS, make_answer(dsts=[0, 0, 2, 3])),
+        (Stage.SHARE_KEYS, make_answer(dsts=[1, 2, 3, 10**9])),
+        (Stage.SHARE_KEYS, make_answer(ctxts=["text"])),
         (Stage.SETUP, longer(Key.PUBLIC_KEY_1, b"\n" * 4096)),
         (Stage.SHARE_KEYS, longer(Key.CIPHERTEXT_LIST, bytes(4096))),
         (Stage.UNMASK, longer(Key.SHARE_LIST, bytes(1024))),
-        (Stage.COLLECT_MASKED_VECTORS, said(masked_params=[])),
-        (Stage.COLLECT_MASKED_VECTORS, said(masked_params=[b"", b"PK\x03\x04"])),
-        (Stage.COLLECT_MASKED_VECTORS, said(masked_params=3.5)),
-        (Stage.UNMASK, said(nids=[7])),
-        (Stage.UNMASK, said(shares=[1, 2])),
+        (Stage.COLLECT_MASKED_VECTORS, make_answer(masked_params=[])),
+        (Stage.COLLECT_MASKED_VECTORS, make_answer(masked_params=[b"", b"PK\x03\x04"])),
+        (Stage.COLLECT_MASKED_VECTORS, make_answer(masked_params=3.5)),
+        (Stage.UNMASK, make_answer(nids=[7])),
+        (Stage.UNMASK, make_answer(shares=[1, 2])),
     ],
 )
 def test_who_answers_nonsense_is_left_out(stage: str, lie: Answer) -> None:

@@ -65,8 +65,8 @@ def test_a_continued_run_has_the_evaluations_of_all_its_rounds(tmp_path: Path) -
     assert list(result.evaluate_metrics_clientapp) == [1, 2]
 
 
-@pytest.mark.parametrize("told", [{"loss": math.nan}, {"recall": [math.nan, 0.5]}, {"loss": -math.inf}])
-def test_an_evaluation_that_is_not_finite_is_kept_as_it_is(told: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("own_values", [{"loss": math.nan}, {"recall": [math.nan, 0.5]}, {"loss": -math.inf}])
+def test_an_evaluation_that_is_not_finite_is_kept_as_it_is(own_values: dict[str, Any], tmp_path: Path) -> None:
     """JSON has no NaN: a class without test samples does not lose the run."""
     settings = {**SETTINGS, "flower.out": str(tmp_path), "local.epochs": 1}
     strategy = Strategy("fedavg", model=model, fraction_evaluate=0.0, settings=settings)
@@ -74,9 +74,9 @@ def test_an_evaluation_that_is_not_finite_is_kept_as_it_is(told: dict[str, Any],
         WireGrid(existing_app.app, RUN_CONFIG, CLIENTS),
         ArrayRecord(model().state_dict()),
         num_rounds=2,
-        evaluate_fn=lambda round_, arrays: MetricRecord(told),
+        evaluate_fn=lambda round_, arrays: MetricRecord(own_values),
     )
-    assert [str(dict(metrics)) for metrics in result.evaluate_metrics_serverapp.values()] == [str(told)] * 3
+    assert [str(dict(metrics)) for metrics in result.evaluate_metrics_serverapp.values()] == [str(own_values)] * 3
     assert RunFolder(tmp_path).finished
 
 

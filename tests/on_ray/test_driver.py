@@ -29,12 +29,12 @@ PATIENCE = 180.0
 def start(arguments: Sequence[str], log: Path, address: str) -> subprocess.Popen[bytes]:
     """A command as a shell starts it, with a process group of its own."""
     environment = {**os.environ, "RAY_ADDRESS": address}
-    with log.open("ab") as said:
+    with log.open("ab") as message:
         return subprocess.Popen(
             [sys.executable, "-m", "fedwcm", *arguments],
             env=environment,
-            stdout=said,
-            stderr=said,
+            stdout=message,
+            stderr=message,
             start_new_session=True,
         )
 

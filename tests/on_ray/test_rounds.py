@@ -31,9 +31,9 @@ def sequential(method: Any, module: Any = mlp, data: Any = None, **options: Any)
 
 def assert_same_up_to_rounding(played: Any, expected: Any) -> None:
     """The models of float64 to its rounding, and the records."""
-    for (state, record), (same, told) in zip(played, expected, strict=True):
+    for (state, record), (same, measures) in zip(played, expected, strict=True):
         torch.testing.assert_close(state.x, same.x, rtol=1e-11, atol=1e-13)
-        for key, value in vars(told).items():
+        for key, value in vars(measures).items():
             close = value if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)
             assert getattr(record, key) == close, key
 
@@ -66,9 +66,9 @@ def test_neither_the_number_of_workers_nor_who_trains_whom_changes_a_bit(name: s
     method = METHODS[name]()
     played = [run_rounds(ray_rounds(method, workers), ROUNDS) for workers in (1, 2)]
     assert_same_up_to_rounding(played[0], sequential(method))
-    for (state, record), (same, told) in zip(*played, strict=True):
+    for (state, record), (same, measures) in zip(*played, strict=True):
         assert torch.equal(state.x, same.x)
-        assert record == told
+        assert record == measures
 
 
 @pytest.mark.slow

@@ -73,8 +73,8 @@ def possibilities_after(queries: int, classes: int = 3, levels: int = 8) -> list
         table = np.array([own, *([*guess, own.sum() - sum(guess)] for guess in every if sum(guess) <= own.sum())])
         for _ in range(queries):
             candidates = [replace(known, prior=prior) for prior in rng.dirichlet(np.ones(classes), 40)]
-            told = [reported(table, population, disclosure).round(9) for population in candidates]
-            best = min(told, key=lambda scores: (np.unique(scores, return_counts=True)[1] ** 2).sum())
+            possible_scores = [reported(table, population, disclosure).round(9) for population in candidates]
+            best = min(possible_scores, key=lambda scores: (np.unique(scores, return_counts=True)[1] ** 2).sum())
             table = table[best == best[0]]
         left.append(len(table) - 1)
     return left

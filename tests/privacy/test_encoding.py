@@ -78,7 +78,7 @@ def test_slots_that_no_contributors_could_sum_to_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("counts", "message"),
     [
         ([1, -2], "class 1 has -2"),
         ([MAX_COUNT + 1], "from 0 to 1,073,741,823"),
@@ -89,8 +89,8 @@ def test_slots_that_no_contributors_could_sum_to_are_refused() -> None:
         (["a"], "must be numbers"),
     ],
 )
-def test_counts_that_cannot_travel_are_named(counts: list[object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_counts_that_cannot_travel_are_named(counts: list[object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         checked_counts(counts)  # type: ignore[arg-type]
 
 

@@ -148,7 +148,7 @@ def test_a_malformed_message_is_refused_without_ending_the_round(spoil: Spoil) -
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda c: with_ciphertext(c, b""), "0 slots in 0 ciphertexts"),
         (lambda c: with_ciphertext(c, b"\x08\x15"), "21 slots in 0 ciphertexts"),
@@ -166,13 +166,13 @@ def test_a_malformed_message_is_refused_without_ending_the_round(spoil: Spoil) -
     ],
 )
 def test_a_good_frame_around_a_bad_contribution_is_refused_by_name(
-    change: Callable[[Contribution], bytes], said: str
+    change: Callable[[Contribution], bytes], message: str
 ) -> None:
     counts = some_counts(4)
     result = run(counts, spoiled(change))
     (refused,) = result.refused
     assert refused.sender == BAD
-    assert said in refused.reason
+    assert message in refused.reason
     assert result.left_out == (BAD,)
     assert result.totals.tolist() == total_of(counts, without=[BAD])
 

@@ -121,8 +121,8 @@ def swapped(lied: list[str]) -> Tamper:
     def lie(name: str, request: Message, reply: bytes) -> Replies:
         if isinstance(request, DecryptRequest) and not lied:
             lied.append(name)
-            told = Decrypted.from_bytes(reply, size_limit(CLASSES))
-            reply = replace(told, totals=(*told.totals[1::-1], *told.totals[2:])).to_bytes()
+            content = Decrypted.from_bytes(reply, size_limit(CLASSES))
+            reply = replace(content, totals=(*content.totals[1::-1], *content.totals[2:])).to_bytes()
         return [(name, reply)]
 
     return lie

@@ -245,7 +245,7 @@ def other_context() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: b"", "cannot be read|no public key|other encryption parameters"),
         (lambda: b"noise", "cannot be read"),
@@ -255,6 +255,6 @@ def other_context() -> bytes:
     ],
     ids=["empty", "noise", "oversized", "secret", "other"],
 )
-def test_a_contributor_encrypts_under_no_key_but_a_sound_public_one(make: Any, said: str) -> None:
-    with pytest.raises(ProtocolError, match=said):
+def test_a_contributor_encrypts_under_no_key_but_a_sound_public_one(make: Any, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
         Contributor("k", ROWS[0]).contribute(CountRequest(SESSION, bytes(16), CLASSES, make()))

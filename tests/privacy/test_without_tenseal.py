@@ -58,19 +58,19 @@ def test_more_contributors_than_a_key_holder_can_sum_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"key_holders": 0}, "key_holders must be at least 1, not 0"),
         ({"min_contributors": 1}, "min_contributors must be from 2"),
     ],
 )
-def test_options_out_of_range_are_named(options: dict[str, int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_options_out_of_range_are_named(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         sum_counts(THREE, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("counts", "said"),
+    ("counts", "message"),
     [
         ([1, 2, 3], "clients × classes"),
         ({"a": [1], "b": [1, 2], "c": [1]}, "same classes"),
@@ -78,8 +78,8 @@ def test_options_out_of_range_are_named(options: dict[str, int], said: str) -> N
         ({}, "same classes"),
     ],
 )
-def test_counts_of_a_wrong_form_are_named(counts: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_counts_of_a_wrong_form_are_named(counts: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         sum_counts(counts)  # type: ignore[arg-type]
 
 

@@ -52,7 +52,7 @@ def test_a_damaged_configuration_is_refused_or_is_another_one(count: int, tmp_pa
         path.write_bytes(text)
         refusals.append(refusal(lambda: config_from(config=path)))
     assert "" not in refusals
-    assert sum(said is not None for said in refusals) > count // 2
+    assert sum(words is not None for words in refusals) > count // 2
 
 
 TEXTS = ["", "none", "auto", "x:y", "[" * 3000]
@@ -67,10 +67,10 @@ def test_wrong_values_are_refused_by_name(count: int) -> None:
     known += ["method.name", "loss.name", "sampler.name", "method.alpha", "method.q", "loss.gamma", "run", "x.y"]
     for _ in range(count):
         settings = {rng.choice(known): rng.choice(VALUES) for _ in range(rng.choice((1, 1, 2, 4)))}
-        said = refusal(lambda given=settings: from_settings(given))  # type: ignore[misc]
-        if said is not None:
+        words = refusal(lambda given=settings: from_settings(given))  # type: ignore[misc]
+        if words is not None:
             refused += 1
-            assert any(word in said for key in settings for word in key.split(".")), (settings, said)
+            assert any(word in words for key in settings for word in key.split(".")), (settings, words)
     assert refused > count // 4
 
 

@@ -39,9 +39,9 @@ def test_a_signal_saves_the_last_round_and_says_how_to_go_on(name: str, backend:
     process = command([*options, "--out", str(out)], log)
     assert wait_until(lambda: lines(out) >= 5, process)
     assert end(process, number) == 128 + number
-    said = log.read_text()
-    assert f"--out {out} --resume" in said
-    assert "Traceback" not in said
+    output = log.read_text()
+    assert f"--out {out} --resume" in output
+    assert "Traceback" not in output
     played = lines(out)
     assert 5 <= played < 400
     [saved] = (out / "checkpoints").glob("round-*")

@@ -48,9 +48,9 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_what_was_saved(
     options = ["--dataset", "digits", "--clients", "6", "--epochs", "1", "--rounds", "6", "--quiet"]
     options += ["--set", "run.checkpoint_every=2", "--set", "run.workers=1"]
     assert main(["run", "--method", "scaffold", *options, "--out", str(out)]) == 1
-    said = capsys.readouterr().err
-    assert "round-000004.safetensors cannot be written: No space left on device" in said
-    assert "resume" in said
+    output = capsys.readouterr().err
+    assert "round-000004.safetensors cannot be written: No space left on device" in output
+    assert "resume" in output
     assert [path.name for path in (out / "checkpoints").glob("round-*")] == ["round-000002.safetensors"]
     monkeypatch.undo()
     fedwcm.run("scaffold", out=out, resume=True, **SMALL)
@@ -75,14 +75,14 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="folders are not synchronised elsewhere")
 def test_a_power_loss_undoes_no_file_that_was_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The content is on disk before the name points to it, the name before anybody relies on it."""
-    said, fsync, replace = [], os.fsync, os.replace
+    output, fsync, replace = [], os.fsync, os.replace
 
     def synchronised(file: int) -> None:
-        said.append("folder" if os.path.sameopenfile(file, folder) else "content")
+        output.append("folder" if os.path.sameopenfile(file, folder) else "content")
         fsync(file)
 
     def renamed(draft: Path, path: Path) -> None:
-        said.append("name")
+        output.append("name")
         replace(draft, path)
 
     folder = os.open(tmp_path, os.O_RDONLY)
@@ -90,7 +90,7 @@ def test_a_power_loss_undoes_no_file_that_was_replaced(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "replace", renamed)
     replace_file(tmp_path / "file", "new")
     os.close(folder)
-    assert said == ["content", "name", "folder"]
+    assert output == ["content", "name", "folder"]
     assert (tmp_path / "file").read_text() == "new"
 
 
@@ -141,9 +141,9 @@ def test_a_read_only_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
         folder.chmod(0o555)
         status = finish(command(options, log))
     assert status == 1
-    said = log.read_text()
-    assert f"error: {folder}/run/.lock cannot be written: " in said
-    assert "Read-only file system" in said or "Permission denied" in said
+    output = log.read_text()
+    assert f"error: {folder}/run/.lock cannot be written: " in output
+    assert "Read-only file system" in output or "Permission denied" in output
 
 
 def test_a_clock_that_goes_backwards_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,10 +193,10 @@ def test_an_error_of_the_users_code_comes_with_one_traceback(
     monkeypatch.setattr(FedAvg, "finish", lambda *_: 1 / 0)
     options = [*DIGITS, "--rounds", "2", "--backend", "parallel", "--set", "run.workers=2"]
     assert main(["run", "--method", "fedavg", *options, "--out", str(tmp_path / "run"), "--quiet"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("error: round 1, client")
-    assert said.count("Traceback") == 1
-    assert "ZeroDivisionError" in said
+    output = capsys.readouterr().err
+    assert output.startswith("error: round 1, client")
+    assert output.count("Traceback") == 1
+    assert "ZeroDivisionError" in output
 
 
 @pytest.mark.filterwarnings("ignore::fedwcm.engine.backends.errors.WorkerDiedWarning")

@@ -267,9 +267,11 @@ def test_a_comparison_writes_one_report_for_the_whole(tmp_path: Path) -> None:
 
 
 def test_flags_in_a_sentence_are_code_and_nothing_else_is() -> None:
-    said = "Slow & <b>. To choose (--val-fraction 0.1), or --set method.momentum_norm=exact. Not a--b, nor 3 -- 4."
-    said += " --seeds 0-4."
-    assert sentence(said) == (
+    message = (
+        "Slow & <b>. To choose (--val-fraction 0.1), or --set method.momentum_norm=exact. Not a--b, nor 3 -- 4."
+    )
+    message += " --seeds 0-4."
+    assert sentence(message) == (
         "Slow &amp; &lt;b&gt;. To choose (<code>--val-fraction 0.1</code>), or "
         "<code>--set method.momentum_norm=exact</code>. Not a--b, nor 3 -- 4. <code>--seeds 0-4</code>."
     )

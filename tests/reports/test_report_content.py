@@ -17,7 +17,7 @@ from fedwcm.reports.load import load_runs
 from tests.reports.folders import CLASSES, write_comparison, write_diverging_losses, write_run
 
 
-def told(*folders: Path, limit: int = 200) -> ReportContent:
+def content_of(*folders: Path, limit: int = 200) -> ReportContent:
     return report_content(load_runs(list(folders)), limit)
 
 
@@ -33,7 +33,7 @@ def curves(figure: Figure) -> dict[str, tuple[list[float], list[float | None]]]:
 def test_the_curves_of_a_run_are_its_records(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
     records = RunFolder(path).metrics()
-    drawn = figures(told(path))
+    drawn = figures(content_of(path))
     for key, name, field in (
         ("accuracy", "test", "test_accuracy"),
         ("loss", "training", "train_loss"),
@@ -51,7 +51,7 @@ def test_classes_run_from_head_to_tail_with_their_share_and_accuracy(tmp_path: P
     counts = RunFolder(path).summary().train_counts
     accuracies = RunFolder(path).metrics()[-1].per_class_accuracy
     assert accuracies is not None
-    points = figures(told(path))["classes"]
+    points = figures(content_of(path))["classes"]
     assert isinstance(points, Scatter)
     drawn = {
         label: (x, y)
@@ -67,7 +67,7 @@ def test_the_split_is_that_of_the_run_and_its_rows_sum_to_the_class_totals(tmp_p
     path = write_run(tmp_path / "run")
     split = RunFolder(path).partition()
     assert split is not None
-    heatmap = figures(told(path))["split"]
+    heatmap = figures(content_of(path))["split"]
     assert isinstance(heatmap, Heatmap)
     drawn = np.array([[cell or 0 for cell in row] for row in heatmap.matrices[0].rows])
     assert (drawn == np.array(split.counts).T).all()
@@ -76,7 +76,7 @@ def test_the_split_is_that_of_the_run_and_its_rows_sum_to_the_class_totals(tmp_p
 
 def test_weights_stand_at_their_client_and_round_and_average_to_an_even_share(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
-    heatmap = figures(told(path))["weights"]
+    heatmap = figures(content_of(path))["weights"]
     assert isinstance(heatmap, Heatmap)
     for column, record in enumerate(RunFolder(path).metrics()):
         cells = {int(heatmap.row_labels[row]): line[column] for row, line in enumerate(heatmap.matrices[0].rows)}
@@ -86,7 +86,7 @@ def test_weights_stand_at_their_client_and_round_and_average_to_an_even_share(tm
 
 
 def test_confusion_rows_sum_to_one(tmp_path: Path) -> None:
-    heatmap = figures(told(write_run(tmp_path / "run")))["confusion"]
+    heatmap = figures(content_of(write_run(tmp_path / "run")))["confusion"]
     assert isinstance(heatmap, Heatmap)
     sums = [sum(cell or 0.0 for cell in row) for row in heatmap.matrices[0].rows]
     assert sums == pytest.approx([1.0] * len(CLASSES))
@@ -105,39 +105,39 @@ def test_confusion_rows_sum_to_one(tmp_path: Path) -> None:
 def test_what_a_run_does_not_have_is_not_drawn(
     options: dict[str, object], absent: set[str], tmp_path: Path
 ) -> None:
-    drawn = set(figures(told(write_run(tmp_path / "run", **options))))  # type: ignore[arg-type]
+    drawn = set(figures(content_of(write_run(tmp_path / "run", **options))))  # type: ignore[arg-type]
     assert not drawn & absent
     assert {"accuracy", "loss", "seconds"} <= drawn
 
 
 def test_diagnostics_are_drawn_when_measured(tmp_path: Path) -> None:
-    drawn = figures(told(write_run(tmp_path / "run", diagnosed=True)))
+    drawn = figures(content_of(write_run(tmp_path / "run", diagnosed=True)))
     concentration = drawn["concentration"]
     assert isinstance(concentration, Curves)
     assert [curve.right for curve in concentration.curves] == [False, True]
     assert list(curves(drawn["concentration-layers"])) == ["body.1", "body.3"]
     assert list(curves(drawn["angles"])) == ["rare classes", "all classes"]
-    together = figures(told(write_comparison(tmp_path / "c", diagnosed=True)))
+    together = figures(content_of(write_comparison(tmp_path / "c", diagnosed=True)))
     assert {"concentration", "concentration-layers", "minority-angle"} <= set(together)
 
 
 def test_one_evaluated_round_is_enough(tmp_path: Path) -> None:
-    content = told(write_run(tmp_path / "run", rounds=1))
+    content = content_of(write_run(tmp_path / "run", rounds=1))
     assert curves(figures(content)["accuracy"])["test"][0] == [1.0]
 
 
 def test_a_run_that_diverged_at_once_is_told_without_curves(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", rounds=1, diverged="the model has a NaN")
-    content = told(path)
+    content = content_of(path)
     assert [figure.key for figure in content.figures] == ["split"]
     assert "the model has a NaN" in content.warnings[0]
 
 
 def test_warnings_name_what_is_unfinished_and_what_grows(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", finished=False)
-    assert "not finished, 6 of 12 rounds" in told(path).warnings[0]
+    assert "not finished, 6 of 12 rounds" in content_of(path).warnings[0]
     grow(path)
-    assert "1 or more in 6 of 6" in told(path).warnings[1]
+    assert "1 or more in 6 of 6" in content_of(path).warnings[1]
 
 
 def grow(path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_warning_is_given_once_for_all_seeds_with_its_cure(tmp_path: Path) -> 
         grow(out / "runs" / f"m1-seed{seed}")
     for seed in (0, 2):
         write_run(out / "runs" / f"m0-seed{seed}", "fedavg", seed, diverged=f"the model has a NaN in round {seed}")
-    diverged, growing = told(out).warnings
+    diverged, growing = content_of(out).warnings
     assert diverged.startswith("fedavg, seeds 0 and 2 of 3: diverged, the model has a NaN")
     assert "--lr" in diverged
     assert growing.startswith("fedcm[momentum_norm=nominal], all 3 seeds: the gain of the momentum")
@@ -161,7 +161,7 @@ def test_a_warning_is_given_once_for_all_seeds_with_its_cure(tmp_path: Path) -> 
 
 
 def test_seeds_become_mean_and_standard_deviation(tmp_path: Path) -> None:
-    content = told(write_comparison(tmp_path / "c", seeds=3))
+    content = content_of(write_comparison(tmp_path / "c", seeds=3))
     figure = figures(content)["test-accuracy"]
     assert isinstance(figure, Curves)
     for curve in figure.curves:
@@ -178,14 +178,14 @@ def test_seeds_become_mean_and_standard_deviation(tmp_path: Path) -> None:
 def test_a_curve_goes_on_with_the_runs_that_got_there(tmp_path: Path) -> None:
     short = write_run(tmp_path / "a", seed=0, diverged="the model has a NaN")
     full = write_run(tmp_path / "b", seed=1)
-    figure = figures(told(short, full))["test-accuracy"]
+    figure = figures(content_of(short, full))["test-accuracy"]
     last = RunFolder(full).metrics()[-1]
     rounds, values = curves(figure)["fedwcm"]
     assert (rounds[-1], values[-1]) == (last.round, last.test_accuracy)
 
 
 def test_the_table_knows_when_each_run_first_reached_any_accuracy(tmp_path: Path) -> None:
-    table = told(write_comparison(tmp_path / "c")).table
+    table = content_of(write_comparison(tmp_path / "c")).table
     assert table is not None
     groups = load_runs([tmp_path / "c"])
     for target in (0.3, 0.5, table.target):
@@ -199,7 +199,7 @@ def test_only_what_differs_is_told_apart(tmp_path: Path) -> None:
     for seed in (0, 1):
         write_run(tmp_path / f"a{seed}", "fedcm[alpha=0.2]", seed)
         write_run(tmp_path / f"b{seed}", "fedcm[alpha=0.3]", seed)
-    content = told(tmp_path)
+    content = content_of(tmp_path)
     assert content.methods == ["fedcm (method.alpha=0.2)", "fedcm (method.alpha=0.3)"]
     assert content.differences == {"method.alpha": ["0.2", "0.3"]}
     assert "method.alpha" not in content.options
@@ -210,7 +210,7 @@ def test_an_option_that_only_one_method_knows_is_no_difference(tmp_path: Path) -
     write_run(tmp_path / "a", "fedcm[alpha=0.2]")
     write_run(tmp_path / "b", "fedprox[mu=0.1]")
     write_run(tmp_path / "c", "fedprox[mu=0.1]", local__lr=0.5)
-    assert list(told(tmp_path).differences) == ["local.lr", "method.name"]
+    assert list(content_of(tmp_path).differences) == ["local.lr", "method.name"]
 
 
 def test_what_an_older_version_did_not_write_is_no_difference(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_what_an_older_version_did_not_write_is_no_difference(tmp_path: Path) ->
 
 
 def test_a_recipe_is_called_by_its_name(tmp_path: Path) -> None:
-    assert told(write_run(tmp_path / "run", "fedcm+focal")).title == "fedcm+focal on digits"
+    assert content_of(write_run(tmp_path / "run", "fedcm+focal")).title == "fedcm+focal on digits"
 
 
 def test_the_same_folder_counts_once_and_in_the_order_of_the_comparison(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_report_does_not_read_the_list_of_a_comparison_for_each_run(
     """A large comparison would take quadratic time. It is read for the order of the runs, and for their labels."""
     read = Mock(wraps=ComparisonIndex.from_json)
     monkeypatch.setattr(ComparisonIndex, "from_json", read)
-    told(write_comparison(tmp_path / "c"))
+    content_of(write_comparison(tmp_path / "c"))
     assert read.call_count == 2
 
 
@@ -284,27 +284,27 @@ def test_of_very_many_clients_the_split_holds_every_so_many(tmp_path: Path) -> N
 
 def test_an_unbalanced_test_set_is_said_with_the_mean_over_its_classes(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run")
-    assert not any("unbalanced" in note for note in told(path).notes)
+    assert not any("unbalanced" in note for note in content_of(path).notes)
     folder = RunFolder(path)
     summary = folder.summary()
     first, *others = summary.confusion or ()
     folder.write_summary(replace(summary, confusion=(tuple(5 * n for n in first), *others)))
-    (said,) = [note for note in told(path).notes if "unbalanced" in note]
-    assert f"{summary.balanced_accuracy:.3f}" in said
+    (words,) = [note for note in content_of(path).notes if "unbalanced" in note]
+    assert f"{summary.balanced_accuracy:.3f}" in words
 
 
 def test_encryption_is_said_with_what_it_cost(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", privacy__mode="he")
-    (said,) = [fact for fact in told(path).facts if fact.startswith("Privacy")]
-    assert said == "Privacy: the class counts were added up under homomorphic encryption."
+    (words,) = [fact for fact in content_of(path).facts if fact.startswith("Privacy")]
+    assert words == "Privacy: the class counts were added up under homomorphic encryption."
     folder = RunFolder(path)
     cost = {"clients": 6, "bytes_up": 600_000, "bytes_down": 1_200_000, "seconds": 0.25}
     folder.write_summary(replace(folder.summary(), encryption=cost))
     write_run(tmp_path / "plain", "fedavg")
-    (said,) = [fact for fact in told(path, tmp_path / "plain").facts if fact.startswith("Privacy")]
-    assert said.startswith("Privacy of fedwcm: ")
-    assert "6 clients sent 0.6 MB and received 1.2 MB, in 0.25 s" in said
-    assert not any("Privacy" in fact for fact in told(tmp_path / "plain").facts)
+    (words,) = [fact for fact in content_of(path, tmp_path / "plain").facts if fact.startswith("Privacy")]
+    assert words.startswith("Privacy of fedwcm: ")
+    assert "6 clients sent 0.6 MB and received 1.2 MB, in 0.25 s" in words
+    assert not any("Privacy" in fact for fact in content_of(tmp_path / "plain").facts)
 
 
 def test_clients_are_called_by_their_names(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_clients_are_called_by_their_names(tmp_path: Path) -> None:
     assert split is not None
     people = ("Anna", "Björn", "Chloé", "Dmitri", "Eve", "Faisal")
     folder.write_partition(replace(split, names=people))
-    drawn = figures(told(path))
+    drawn = figures(content_of(path))
     divided, weighted = drawn["split"], drawn["weights"]
     assert isinstance(divided, Heatmap)
     assert isinstance(weighted, Heatmap)
@@ -338,14 +338,14 @@ def test_fine_tuned_clients_have_a_figure_a_number_and_a_column(tmp_path: Path) 
     )
     folder = RunFolder(path)
     folder.personalized_file.write_text(json.dumps(record.to_json()))
-    content = told(path)
+    content = content_of(path)
     bars = figures(content)["fine-tuned"]
     assert isinstance(bars, Bars)
     assert [(bar.name, list(bar.values)) for bar in bars.bars] == [("before", [0.5, 0.7]), ("after", [0.9, 0.8])]
     assert list(bars.categories) == ["Eve", "Anna"]
     assert ("fine-tuned", "0.850") in [tile[:2] for tile in content.tiles]
     write_run(tmp_path / "other", "fedavg")
-    table = told(path, tmp_path / "other").table
+    table = content_of(path, tmp_path / "other").table
     assert table is not None
     assert [row.values["personalized"] and row.values["personalized"].mean for row in table.rows] in (
         [0.85, None],
@@ -366,7 +366,7 @@ def test_accuracy_on_all_training_data_and_of_clients_is_compared(tmp_path: Path
         folder.write_summary(
             Summary(**{**vars(folder.summary()), **vars(outcome_of(records)), "client_accuracy": accuracy})
         )
-    content = told(out)
+    content = content_of(out)
     drawn = figures(content)
     assert curves(drawn["train-set-accuracy"])["fedavg"][1] == pytest.approx([0.05 * n for n in range(1, 13)])
     assert set(curves(drawn["client-mean"])) == {"fedavg", "fedwcm"}
@@ -381,9 +381,9 @@ def test_accuracy_on_all_training_data_and_of_clients_is_compared(tmp_path: Path
 def test_a_loss_out_of_control_is_a_warning(tmp_path: Path) -> None:
     path = write_run(tmp_path / "run", "fedavg")
     write_diverging_losses(path)
-    (said,) = told(path).warnings
-    assert "the test loss rises to 1.7×10³¹: out of control" in said
-    assert "--lr" in said
+    (words,) = content_of(path).warnings
+    assert "the test loss rises to 1.7×10³¹: out of control" in words
+    assert "--lr" in words
 
 
 def test_shares_of_classes_are_named_where_all_runs_have_the_same(tmp_path: Path) -> None:

@@ -66,11 +66,11 @@ def test_seeds_decide_whether_there_is_a_verdict(tmp_path: Path) -> None:
     assert second.verdict == "equivalent within 0.01"
     assert third.verdict.startswith("worse by 0.")
     assert third.method == "fedavg"
-    said = comparison_headline(five)[0]
-    assert "It is better than fedavg" in said
-    assert "It is equivalent to fed" in said
-    assert " within 0.01 (5 seeds)" in said
-    assert "On the rare classes (elk) " in said
+    message = comparison_headline(five)[0]
+    assert "It is better than fedavg" in message
+    assert "It is equivalent to fed" in message
+    assert " within 0.01 (5 seeds)" in message
+    assert "On the rare classes (elk) " in message
     found = {(r["method"], r["other"]): r for r in verdict_records(five) if r["metric"] == "final_accuracy"}
     assert len(found) == 3
     assert {found[key]["verdict"] for key in found if key[1] == "fedavg"} == {"better"}
@@ -88,9 +88,9 @@ def test_what_is_open_is_not_marked_and_says_by_how_much_and_what_is_missing(tmp
     )
     assert other.verdict.startswith("undecided: −0.0")
     assert "; 6 seeds, " in other.verdict
-    said = comparison_headline(groups)[0]
-    assert "6 seeds do not decide between it and" in said
-    assert "are needed." in said
+    message = comparison_headline(groups)[0]
+    assert "6 seeds do not decide between it and" in message
+    assert "are needed." in message
 
 
 def test_the_rounds_that_the_best_saves_are_counted(tmp_path: Path) -> None:

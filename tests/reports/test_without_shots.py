@@ -21,20 +21,20 @@ def test_nothing_is_said_of_groups_that_are_not_there(tmp_path: Path, capsys: py
     methods = ["--methods", "fedavg,fedwcm", "--set", "run.diagnostics=['concentration']"]
     assert main(["compare", *methods, "--dataset", str(table), *COMMON, "--out", str(out)]) == 0
     folder = next(path.parent for path in out.rglob("summary.json"))
-    said = [capsys.readouterr().out]
+    message = [capsys.readouterr().out]
     assert main(["evaluate", str(folder)]) == 0
     assert main(["report", str(folder)]) == 0
     assert main(["watch", str(folder), "--once"]) == 0
     assert main(["watch", str(out), "--once"]) == 0
-    said += [capsys.readouterr().out, *(path.read_text() for path in out.glob("*.[cm]*"))]
+    message += [capsys.readouterr().out, *(path.read_text() for path in out.glob("*.[cm]*"))]
     record = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
     summary = json.loads((folder / "summary.json").read_text())
     for shot in SHOTS:
         assert shot not in record
         assert shot not in summary
-        assert not any(shot in text.split() for text in said), shot
-        assert not any(f"{shot}_" in text for text in said), shot
+        assert not any(shot in text.split() for text in message), shot
+        assert not any(f"{shot}_" in text for text in message), shot
     pages = [path.read_text() for path in out.rglob("*.html")]
     assert len(pages) == 2
     assert not any("medium" in page.partition("<script")[0] for page in pages)
-    assert not any("nan" in text.lower().split() for text in said)
+    assert not any("nan" in text.lower().split() for text in message)

@@ -37,17 +37,17 @@ TINY = Scope(
 
 def run(name: str, folder: Path, scope: Scope = TINY, *, start: bool = True) -> tuple[str, list[str]]:
     """The table, and what was said."""
-    said: list[str] = []
+    message: list[str] = []
     pages = reproduce(
         name,
         **vars(scope),
         results=folder / "results",
         work=folder / "work",
         pages_only=not start,
-        say=said.append,
+        say=message.append,
     )
     assert pages.markdown.read_text().startswith("# ")
-    return pages.table, said
+    return pages.table, message
 
 
 def test_every_preset_expands_to_runs_whose_options_all_exist() -> None:
@@ -88,15 +88,15 @@ def test_cells_that_two_tables_of_the_paper_share_agree_where_they_should() -> N
 
 @pytest.mark.parametrize("name", ["table3", "figure8"])
 def test_a_preset_runs_is_not_run_again_and_shows_what_is_missing(name: str, tmp_path: Path) -> None:
-    before, said = run(name, tmp_path, start=False)
+    before, message = run(name, tmp_path, start=False)
     assert "not run" in before
-    assert "0 done" in said[0]
+    assert "0 done" in message[0]
     table, _ = run(name, tmp_path)
     assert "not run" not in table
     assert not list((tmp_path / "work").glob("*/config.toml"))  # what is stored is not kept twice
-    again, said = run(name, tmp_path)
+    again, message = run(name, tmp_path)
     assert again == table
-    assert "nothing left" in said[0]
+    assert "nothing left" in message[0]
 
 
 def test_more_rounds_go_on_from_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,8 +249,8 @@ def test_a_run_on_own_data_is_found_again_until_the_data_changes(
     assert store.find(expand(preset, other)[0]) is None
     Path("own.csv").write_text(rows.replace("6.5", "9.5"))
     assert store.find(expand(preset, own)[0]) is None
-    _, said = run("figure8", tmp_path, own)
-    assert "1 left" in said[0]
+    _, message = run("figure8", tmp_path, own)
+    assert "1 left" in message[0]
     Path("own.csv").write_text(rows)
     assert "nothing left" in run("figure8", tmp_path, own)[1][0]
 
@@ -310,8 +310,8 @@ def test_missing_data_is_named_with_its_source(tmp_path: Path, monkeypatch: pyte
         run("natural", tmp_path, Scope())
     x, y = np.zeros((40, 3)), np.arange(40) % 2
     np.savez(tmp_path / "sites.npz", x_train=x, y_train=y, client_train=y, x_test=x, y_test=y)
-    said = run("natural", tmp_path, Scope(methods=["FedAvg"], seeds=[0], fraction=0.01))[1]
-    assert ["physionet.org" in line for line in said] == [True, *[False] * 4]
+    message = run("natural", tmp_path, Scope(methods=["FedAvg"], seeds=[0], fraction=0.01))[1]
+    assert ["physionet.org" in line for line in message] == [True, *[False] * 4]
     assert [path.parent.name for path in (tmp_path / "results" / "cells").rglob("*.zip")] == ["sites.npz"]
 
 

@@ -87,10 +87,10 @@ def test_a_dry_run_lists_the_runs_with_their_cost_and_writes_nothing(
     out, grid = tmp_path / "c", {"lr": [0.05, 0.1]}
     command = ["compare", "--methods", "fedavg,scaffold", "--seeds", "0,1", "--grid", "lr=0.05,0.1", *FLAGS]
     assert main([*command, "--out", str(out), "--dry-run"]) == 0
-    said = capsys.readouterr().out
-    assert said.count(" GB") == 4 + 1
-    assert "scaffold (local.lr=0.05)" in said
-    assert "8 runs: about" in said
+    output = capsys.readouterr().out
+    assert output.count(" GB") == 4 + 1
+    assert "scaffold (local.lr=0.05)" in output
+    assert "8 runs: about" in output
     forecast = fedwcm.compare(["fedavg"], [0, 1], out, grid=grid, dry_run=True, **SMALL)
     assert [(row.label, row.runs) for row in forecast.rows] == [
         (f"fedavg (local.lr={lr})", 2) for lr in grid["lr"]

@@ -68,8 +68,8 @@ def test_every_method_gets_the_same_budget_and_only_its_own_options(
     assert set(first) <= set((tmp_path / "trials.csv").read_text().splitlines())
     assert {row["method.alpha"] == "" for row in rows if row["method"] == "fedavg"} == {True}
     assert len({row["local.lr"] for row in rows if row["method"] == "fedcm"}) == 2
-    said = capsys.readouterr().out
-    run = next(line for line in said.splitlines() if line.startswith("    fedwcm run ") and "fedcm" in line)
+    output = capsys.readouterr().out
+    run = next(line for line in output.splitlines() if line.startswith("    fedwcm run ") and "fedcm" in line)
     arguments = shlex.split(run)[2:]
     config = config_from(arguments[3], arguments[1])
     best = max(
@@ -129,10 +129,10 @@ def test_a_search_is_not_continued_on_other_data(tmp_path: Path) -> None:
 def test_from_python_the_result_prints_and_its_winner_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     methods, search = ["fedavg", "fedcm[alpha=0.2]"], {"lr": [0.05, 0.1], "loss.name": ("focal", "cross_entropy")}
-    found = fedwcm.tune(methods, search, tmp_path, trials=1, progress=told.append, **SMALL)
-    assert [line.split(",")[0] for line in told] == methods
+    found = fedwcm.tune(methods, search, tmp_path, trials=1, progress=lines.append, **SMALL)
+    assert [line.split(",")[0] for line in lines] == methods
     assert list(found.trials) == list(found.best) == methods
     lines = repr(found).splitlines()
     assert [line.startswith(name) for line, name in zip(lines, [*methods, "saved in"], strict=True)] == [True] * 3
@@ -262,7 +262,7 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
     select_by: str, name: str, values: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One setting is better by accuracy, the other by balanced accuracy."""
-    told: list[float] = []
+    lines: list[float] = []
     pairs = iter([(0.9, 0.5), (0.85, 0.75)])
 
     def start(asked: Any, folder: Any, *, progress: Any, **_: Any) -> Any:
@@ -276,10 +276,10 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
     for value in values:
         trial = study.next_trial(2)
         assert trial is not None
-        outcome = trial_module.run_trial([asked], lambda best, _: told.append(best))
-        said = outcome.tell(study, trial)
-        assert said == f"validation {select_by.replace('_', ' ')} {value:.4f}"
-    assert told == values
+        outcome = trial_module.run_trial([asked], lambda best, _: lines.append(best))
+        output = outcome.tell(study, trial)
+        assert output == f"validation {select_by.replace('_', ' ')} {value:.4f}"
+    assert lines == values
     assert study.trials[0].value == max(values)
     write_report(tmp_path, {"fedavg": study.trials}, [0])
     assert (tmp_path / "trials.csv").read_text().startswith(f"method,trial,state,{name},test_accuracy,")

@@ -138,8 +138,8 @@ def test_distillation_loss_is_the_papers_and_follows_the_numbers_of_the_samples(
     ids = np.random.default_rng(1).permutation(n)[: len(data.labels)]
     labels = torch.zeros(n, dtype=torch.int64)
     labels[ids] = torch.from_numpy(data.labels)
-    said = numbers(n, CLASSES)
-    Teacher(said, numbers(CLASSES, 2), labels).write(path)
+    message = numbers(n, CLASSES)
+    Teacher(message, numbers(CLASSES, 2), labels).write(path)
     federation = InMemoryFederation(torch.from_numpy(data.inputs), data.labels, data.parts, CLASSES, ids)
     moved = Clusters(data.inputs, data.labels, data.parts, federation)
     objective = Distillation(teacher=path, alpha=0.7, temperature=2.0)
@@ -149,7 +149,7 @@ def test_distillation_loss_is_the_papers_and_follows_the_numbers_of_the_samples(
         module, rows = mlp(), data.parts[client]
         logits = module(torch.from_numpy(data.inputs[rows]))
         divergence = kl_div(
-            log_softmax(logits / 2.0, dim=-1), softmax(said[ids[rows]] / 2.0, dim=-1), reduction="batchmean"
+            log_softmax(logits / 2.0, dim=-1), softmax(message[ids[rows]] / 2.0, dim=-1), reduction="batchmean"
         )
         loss = cross_entropy(logits, torch.from_numpy(data.labels[rows])) + 0.7 * 4.0 * divergence
         gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(module.parameters()))])
@@ -319,8 +319,8 @@ def test_the_example_of_an_own_teacher_makes_a_file_that_clip2fl_trains_with(tmp
     script = Path(__file__).parents[2] / "examples" / "own-teacher" / "make_teacher.py"
     file = tmp_path / "teacher.safetensors"
     command = [sys.executable, str(script), "--dataset", "digits", "--out", str(file)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "1,438 samples" in said
+    message = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "1,438 samples" in message
     cheap = {f"method.{option}": value for option, value in CHEAP.items()}
     settings = {**cheap, "method.teacher": str(file), "loss.teacher": str(file)}
     result = fedwcm.run("clip2fl", settings=settings, dataset="digits", clients=5, participation=1.0, rounds=2)

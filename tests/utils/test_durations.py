@@ -9,5 +9,5 @@ def test_to_the_second_or_to_the_minute() -> None:
 
 def test_two_digits_of_the_largest_unit_that_there_are_two_of() -> None:
     seconds = (0.0, 0.347, 5, 9.97, 119, 150, 9000, 200_000, None)
-    told = ["0 s", "0.35 s", "5 s", "10 s", "119 s", "2.5 min", "2.5 h", "2.3 days", "unknown"]
-    assert [rough_duration(each) for each in seconds] == told
+    texts = ["0 s", "0.35 s", "5 s", "10 s", "119 s", "2.5 min", "2.5 h", "2.3 days", "unknown"]
+    assert [rough_duration(each) for each in seconds] == texts

@@ -48,8 +48,8 @@ def test_predictions_hold_no_formula(tmp_path: Path) -> None:
 
 def test_control_characters_are_escaped_and_all_other_characters_stay() -> None:
     assert escape_controls(f"a{CLEAR_SCREEN}\n\x9b") == "a\\x1b[2J\\n\\x9b"
-    told = {"name": f"x{CLEAR_SCREEN}", "reasons": {f"k{CLEAR_SCREEN}": "\a"}}
-    record = _Record.from_json(told, "here")
+    facts = {"name": f"x{CLEAR_SCREEN}", "reasons": {f"k{CLEAR_SCREEN}": "\a"}}
+    record = _Record.from_json(facts, "here")
     assert (record.name, record.reasons) == ("x\\x1b[2J", {"k\\x1b[2J": "\\x07"})
     assert escape_controls("क्‍ष é\xa0—🏥") == "क्‍ष é\xa0—🏥"
 

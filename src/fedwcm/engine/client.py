@@ -188,9 +188,9 @@ class ClientTrainer:
         """Return what the loss keeps, and the context with what the method finds in all local data at the end."""
         local = BlockData(shards, self.forward, self.loss, o, ctx, self.augmentation)
         if isinstance(self.method, FinalPass):
-            found = self.method.conclude(w, local, ctx)
-            check_rows(self.method.conclude, "conclusion", found, len(shards))
-            ctx = replace(ctx, prepared={**ctx.prepared, **found})
+            conclusion = self.method.conclude(w, local, ctx)
+            check_rows(self.method.conclude, "conclusion", conclusion, len(shards))
+            ctx = replace(ctx, prepared={**ctx.prepared, **conclusion})
         o = self.loss.finish(w, local, o, ctx)
         check_rows(self.loss.finish, "client state", o, len(shards))
         return o, ctx

@@ -126,9 +126,9 @@ def test_mlflow_holds_one_run_with_options_rounds_and_summary(in_mlflow: fedwcm.
     (experiment,) = client.search_experiments()  # no empty one beside it
     assert experiment.name == "fedwcm"
     (run,) = client.search_runs([experiment.experiment_id])
-    (said,) = views(["mlflow"], folder).values()
-    assert f"--backend-store-uri '{uri}'" in said
-    assert f"#/experiments/{experiment.experiment_id}/runs/{run.info.run_id}/" in said
+    (message,) = views(["mlflow"], folder).values()
+    assert f"--backend-store-uri '{uri}'" in message
+    assert f"#/experiments/{experiment.experiment_id}/runs/{run.info.run_id}/" in message
     assert (run.info.status, run.info.run_name) == ("FINISHED", "run")
     assert run.data.params["method.name"] == "fedwcm"
     assert run.data.params["run.rounds"] == "5"

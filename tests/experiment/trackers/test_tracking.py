@@ -116,8 +116,8 @@ def test_a_tracker_that_fails_is_named_once_and_switched_off_and_the_run_goes_on
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", **SMALL)
-    said = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
-    assert said == ["the tracker 'diary' failed and is switched off, the run continues: OSError: no space left"]
+    words = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
+    assert words == ["the tracker 'diary' failed and is switched off, the run continues: OSError: no space left"]
     assert timeless(result.history) == timeless(plain.history)
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert sum(entry[0] == moment for entry in Diary.heard) <= 2  # closed once more if it failed in closing
@@ -133,8 +133,8 @@ def test_a_tracker_that_hangs_is_named_once_and_switched_off_and_the_run_goes_on
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", **SMALL)
-    (said,) = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
-    assert said.startswith("the tracker 'diary' hangs: it has not answered for 0.1 s. It is switched off")
+    (words,) = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
+    assert words.startswith("the tracker 'diary' hangs: it has not answered for 0.1 s. It is switched off")
     assert len(result.history) == SMALL["rounds"]
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert Diary.heard[-1][0] == moment
@@ -224,8 +224,8 @@ def test_classes_are_tracked_by_their_names(tmp_path: Path) -> None:
 
 
 def test_classes_of_the_same_name_are_told_by_their_numbers() -> None:
-    told = scalars_of({"per_class_accuracy": [0.1, 0.2]}, ("cat", "cat"))
-    assert told == {"per_class_accuracy/0": 0.1, "per_class_accuracy/1": 0.2}
+    numbers_by_name = scalars_of({"per_class_accuracy": [0.1, 0.2]}, ("cat", "cat"))
+    assert numbers_by_name == {"per_class_accuracy/0": 0.1, "per_class_accuracy/1": 0.2}
 
 
 def test_a_name_is_made_once_and_kept(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ class Symbol:
 class SymbolicOracle:
     """An oracle of symbols that records the points at which gradients are requested."""
 
-    asked: list[GradientPoint]
+    points: list[GradientPoint]
     point: GradientPoint = field(default_factory=GradientPoint)
 
     def __call__(self, w: Vec) -> Vec:
@@ -146,14 +146,14 @@ class SymbolicOracle:
         if isinstance(at.gradient, Tensor) or at.gradient:
             raise NotAffineError
         offset = AffineDirection(terms=at.terms).shift()
-        self.asked.append(self.point if offset is None else self.point.shifted(offset))
+        self.points.append(self.point if offset is None else self.point.shifted(offset))
         return cast(Vec, Symbol(at.shape, at.like, gradient=1.0))
 
     def shifted(self, e: Vec) -> "SymbolicOracle":
-        return SymbolicOracle(self.asked, self.point.shifted(e))
+        return SymbolicOracle(self.points, self.point.shifted(e))
 
     def ascended(self, rho: float) -> "SymbolicOracle":
-        return SymbolicOracle(self.asked, self.point.ascended(rho))
+        return SymbolicOracle(self.points, self.point.ascended(rho))
 
     def of_classes(self, classes: Tensor) -> Callable[[Vec], Vec]:
         raise NotAffineError

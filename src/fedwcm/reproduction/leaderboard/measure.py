@@ -79,8 +79,8 @@ class Entry:
 
     def results(self) -> dict[int, Record]:
         """Return the judged runs that are done, by seed."""
-        found = {cell.seed: self.records.get(self.plan.key(cell)) for cell in self.judged_runs()}
-        return {seed: record for seed, record in found.items() if record is not None}
+        records = {cell.seed: self.records.get(self.plan.key(cell)) for cell in self.judged_runs()}
+        return {seed: record for seed, record in records.items() if record is not None}
 
 
 def run_entry(entry: Entry) -> Entry:

@@ -94,9 +94,9 @@ def _correlations(scores: Scores, measure: str) -> list[list[str]]:
     rankings = {task: ranking for task in scores if (ranking := ranks(scores[task], measure))}
     lines = []
     for first, second in combinations(rankings, 2):
-        found = correlation(rankings[first], rankings[second])
-        if found is not None:
-            lines.append([first, second, f"{found[0]:+.2f}", str(found[1])])
+        related = correlation(rankings[first], rankings[second])
+        if related is not None:
+            lines.append([first, second, f"{related[0]:+.2f}", str(related[1])])
     return lines
 
 
