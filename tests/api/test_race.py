@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedwcm
@@ -17,7 +18,7 @@ SMALL: Any = {"dataset": "digits", "clients": 8, "imbalance": 0.1, "rounds": 2, 
 def test_auto_runs_the_best_candidate_on_validation_data_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scores = dict(zip(CANDIDATES, (0.3, 0.1, 0.4, 0.2), strict=True))
+    scores = dict(zip(CANDIDATES, (0.0, 0.3, 0.1, 0.4, 0.2), strict=True))
     monkeypatch.setattr(training, "_validate", lambda config: scores[config.title])
     result = fedwcm.run("auto", val_fraction=0.2, out=tmp_path / "run", report=False, **SMALL)
     assert result.config.title == "fedwcm-natural"
@@ -32,6 +33,17 @@ def test_the_race_takes_a_quarter_of_the_rounds_and_no_diverged_candidate_wins()
     assert 0 < training._validate(config) < 1
     wild = fedwcm.run("fedavg", val_fraction=0.2, **SMALL | {"lr": 0.01, "rounds": 1}).config
     assert training._validate(replace(wild, local=replace(wild.local, lr=1e12, clip=None))) == 0.0
+
+
+def test_the_race_is_won_by_what_the_user_selects_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [950, 50])
+    rows = rng.normal(size=(1000, 4)) + 0.7 * labels[:, None]
+    options: Any = {"dataset": {"train": (rows, labels), "val": (rows, labels), "test": (rows, labels)}}
+    options |= {"clients": 4, "participation": 1.0, "rounds": 20, "report": False}
+    monkeypatch.setattr(training, "CANDIDATES", ("fedavg", "fedavg+"))
+    for metric, best in (("accuracy", "fedavg"), ("balanced_accuracy", "fedavg+")):
+        assert fedwcm.run("auto", settings={"run.select_by": metric}, **options).config.title == best
 
 
 def test_auto_needs_validation_data_and_is_no_row_of_a_table(

@@ -16,6 +16,7 @@ from fedwcm.config.schema import Config
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.progress import Progress, chosen_progress
+from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.start import start
 
@@ -25,27 +26,29 @@ SHARE = 0.25
 
 
 def choose_recipe(describe: Callable[[str], Config]) -> str:
-    """Return the recipe with the highest balanced accuracy on validation data after a quarter of the rounds.
+    """Return the candidate that is best on validation data, by `run.select_by`, after a quarter of the rounds.
 
     Args:
         describe: returns the run that is asked for, with a recipe in place of `auto`.
     """
-    scores = {name: _validate(describe(name)) for name in CANDIDATES}
+    configs = {name: describe(name) for name in CANDIDATES}
+    scores = {name: _validate(config) for name, config in configs.items()}
     best = max(scores, key=lambda name: scores[name])
     listed = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
-    LOG.info(f"auto takes {best}: balanced accuracy on validation data after a quarter of the rounds: {listed}")
+    metric = configs[best].run.select_by.replace("_", " ")
+    LOG.info(f"auto takes {best}: {metric} on validation data after a quarter of the rounds: {listed}")
     return best
 
 
 def _validate(config: Config) -> float:
-    """Return the balanced accuracy of a short run on validation data; 0 if it diverges."""
+    """Return the accuracy of a short run on validation data, by which it selects; 0 if it diverges."""
     rounds = max(1, round(SHARE * config.run.rounds))
     short = replace(config.run, rounds=rounds, eval_every=rounds, patience=0, track=())
     try:
         summary = start(replace(config, run=short), None, resume=False).summary
     except DivergedError:
         return 0.0
-    score = None if summary is None else summary.val_balanced_accuracy
+    score = None if summary is None else summary.number(VALIDATION_METRICS[config.run.select_by])
     if score is None:
         raise ValueError("method = 'auto' chooses on validation data: give val_fraction, or val_clients")
     return score
@@ -70,8 +73,8 @@ def run(
 
     Args:
         method: a method or recipe, with options in brackets if need be: `"fedcm[alpha=0.2]"`;
-            `"package.module:Name"`; or a `Method` or its class. `"auto"` trains four recipes for a quarter of the
-            rounds, and takes the one with the highest balanced accuracy on validation data.
+            `"package.module:Name"`; or a `Method` or its class. `"auto"` trains FedAvg and four recipes for a
+            quarter of the rounds, and takes the one that is best on validation data, by `run.select_by`.
         out: folder for the configuration, metrics, checkpoints and model; nothing is written without one.
         resume: go on from the newest checkpoint in `out`, with the options of the run there. Objects that the
             configuration only describes must be passed again.

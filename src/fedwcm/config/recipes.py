@@ -175,7 +175,7 @@ RECIPES: dict[str, Recipe] = {
 AUTO = "auto"
 """The name in place of a method for the one of `CANDIDATES` that is best on validation data."""
 
-CANDIDATES = ("fedavg+", "fedwcm+", "fedwcm-natural", "fedwcm-natural-balanced")
+CANDIDATES = ("fedavg", "fedavg+", "fedwcm+", "fedwcm-natural", "fedwcm-natural-balanced")
 
 RECIPE_SETS: dict[str, tuple[str, ...]] = {
     "paper-rows": tuple(name for name in RECIPES if name.startswith("fedcm-nominal")),
