@@ -11,24 +11,13 @@ import sys
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tools.make_options import KEYWORDS, PAGE, keyword_module, options_page
 
 import fedwcm
-from fedwcm.api.keywords import CompareKeywords, PartitionKeywords, RunKeywords
 from fedwcm.cli import command_line, main
-from fedwcm.config.flags import COMPARE_FLAGS, FLAGS, PARTITION_FLAGS
 from tests.project import ROOT
-
-
-@pytest.mark.parametrize(
-    ("keywords", "flags"),
-    [(RunKeywords, FLAGS), (CompareKeywords, COMPARE_FLAGS), (PartitionKeywords, PARTITION_FLAGS)],
-)
-def test_keywords_are_the_flags(keywords: Any, flags: typing.Iterable[str]) -> None:
-    assert set(keywords.__annotations__) == set(flags)
 
 
 def test_what_is_derived_from_the_options_is_up_to_date() -> None:

@@ -67,7 +67,9 @@ def test_every_option_is_in_the_config_of_the_app_and_valid(tmp_path: Path) -> N
     config = flatten_dict(get_project_config(tmp_path / "app")["tool"]["flwr"]["app"]["config"])
     for section, cls in {"local": LocalOptions, "aggregation": Aggregation, "flower": FlowerOptions}.items():
         assert {f"{section}.{field.name}" for field in fields(cls)} <= set(config)
-    assert read(config).config.local.batch_size == 10
+    options = read(config)
+    assert (options.config.method.name, options.config.local.batch_size) == ("fedwcm", 10)
+    assert options.federation == FlowerOptions(patience=60.0)
     written = (tmp_path / "app" / "pyproject.toml").read_text()
     assert "# maximum norm of a step's direction" in written
     assert "# \n" not in written, "an option has no description"

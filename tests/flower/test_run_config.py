@@ -10,7 +10,6 @@ from flwr.common.config import flatten_dict, parse_config_args
 
 import fedwcm.flower
 from fedwcm.config.settings import from_settings, to_settings
-from fedwcm.flower.app.init import flower_init
 from fedwcm.flower.app.options import read
 
 
@@ -132,17 +131,6 @@ def test_secure_aggregation_needs_rounds_of_three_clients(
     with expected:
         read({**asked, "flower.secure_aggregation": True})
     read(asked)
-
-
-def test_the_app_that_is_written_has_a_valid_config(tmp_path_factory: pytest.TempPathFactory) -> None:
-    import tomllib
-
-    folder = tmp_path_factory.mktemp("apps") / "app"
-    flower_init(folder)
-    tables = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
-    options = read(flatten_dict(tables["tool"]["flwr"]["app"]["config"]))
-    assert options.config.method.name == "fedwcm"
-    assert options.federation == type(options.federation)(patience=60.0)
 
 
 def test_no_private_module_of_flower_is_imported_that_has_a_public_twin() -> None:

@@ -259,15 +259,6 @@ class Interrupted:
     def close(self) -> None: ...
 
 
-def test_a_stopped_and_resumed_run_measures_the_same(tmp_path: object) -> None:
-    options: Any = {**SMALL, "diagnostics": ["concentration"], "out": f"{tmp_path}/run"}
-    whole = fedwcm.run("fedcm", **{**options, "out": None})
-    with pytest.raises(KeyboardInterrupt):
-        fedwcm.run("fedcm", progress=Interrupted(), **options)
-    resumed = fedwcm.run("fedcm", resume=True, **options)
-    assert timeless(resumed.history) == timeless(whole.history)
-
-
 def test_an_unknown_diagnostic_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ValueError, match="Did you mean 'concentration'"):
         fedwcm.run("fedavg", diagnostics="concentrations", **SMALL)  # type: ignore[arg-type]

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 STAGES = """
 import json, sys
 
@@ -46,3 +48,11 @@ def test_each_stage_imports_no_more_than_it_needs() -> None:
     assert HEAVY & seen["run"] == {"torch"}
     unused = {f"fedwcm.{room}" for room in ("reports", "reproduction", "dashboard", "flower", "sweeps.execution")}
     assert unused.isdisjoint(seen["run"])
+
+
+@pytest.mark.parametrize("module", ["balance", "data", "privacy", "dashboard.follow"])
+def test_what_computes_without_a_model_needs_no_torch(module: str) -> None:
+    heavy = sorted(HEAVY | {"pyarrow", "pooch"})
+    code = f"import sys, fedwcm.{module}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

@@ -56,11 +56,6 @@ def test_the_most_contributors_of_a_key_holder_with_the_largest_counts_open_exac
     assert from_slots([opened], MAX_CONTRIBUTORS).tolist() == [MAX_CONTRIBUTORS * MAX_COUNT] * 819
 
 
-def test_many_contributors_under_one_key() -> None:
-    counts = some_counts(60, classes=10)
-    assert sum_counts(counts).totals.tolist() == total_of(counts)
-
-
 @pytest.mark.slow
 def test_ten_thousand_contributors_under_one_key() -> None:
     counts = some_counts(10_000, classes=10)

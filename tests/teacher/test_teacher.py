@@ -284,24 +284,6 @@ def interrupted(after: int) -> Any:
     return SimpleNamespace(start=lambda *_: None, round=press, close=lambda: None)
 
 
-@pytest.mark.parametrize("method", ["creff", "clip2fl"])
-def test_stopped_and_resumed_run_equals_one_that_never_stopped(
-    method: str, tmp_path: Path, digits_teacher: Path
-) -> None:
-    settings = {f"method.{key}": value for key, value in CHEAP.items()} | {"run.checkpoint_every": 2}
-    if method == "clip2fl":
-        settings |= {"method.teacher": str(digits_teacher), "loss.teacher": str(digits_teacher)}
-    small: dict[str, Any] = {"dataset": "digits", "clients": 10, "epochs": 1, "rounds": 4, "settings": settings}
-    whole = fedwcm.run(method, **small)
-    for after in (1, 3):
-        out = tmp_path / str(after)
-        with pytest.raises(KeyboardInterrupt):
-            fedwcm.run(method, out=out, progress=interrupted(after), **small)
-        resumed = fedwcm.run(method, out=out, resume=True, **small)
-        for key, value in whole.model.state_dict().items():
-            assert torch.equal(value, resumed.model.state_dict()[key])
-
-
 def test_creff_and_clip2fl_beat_fedavg_on_the_rare_classes_of_the_digits(digits_teacher: Path) -> None:
     cheap = {f"method.{key}": value for key, value in CHEAP.items()}
     taught = {f"{part}.teacher": str(digits_teacher) for part in ("method", "loss")}
