@@ -1,6 +1,7 @@
 """The import rules of docs/architecture.md: layers import downwards only."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -148,3 +149,34 @@ def test_no_module_needs_a_library_of_posix_alone_when_it_is_imported() -> None:
         [sys.executable, "-c", WITHOUT_POSIX, *modules], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+PUBLIC_OF_FLOWER = (
+    "flwr",
+    "flwr.app",
+    "flwr.clientapp",
+    "flwr.serverapp",
+    "flwr.serverapp.strategy",
+    "flwr.simulation",
+)
+WITHOUT_PUBLIC_TWIN = {
+    "flwr.common.config": {"parse_config_args"},
+    "flwr.common.secure_aggregation.crypto.shamir": {"combine_shares"},
+    "flwr.common.secure_aggregation.crypto.symmetric_encryption": {"generate_shared_key"},
+    "flwr.common.secure_aggregation.secaggplus_constants": {"Key", "RECORD_KEY_CONFIGS", "Stage"},
+    "flwr.common.secure_aggregation.secaggplus_utils": {"pseudo_rand_gen"},
+}
+"""What reads `--run-config` as Flower does, and Flower's side of SecAgg+, which its own mod speaks."""
+
+
+def test_of_flower_s_modules_only_public_ones_are_imported_where_there_are_any() -> None:
+    pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedwcm[flower]'")
+    private: dict[str, set[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
+            if module.split(".")[0] == "flwr" and module not in PUBLIC_OF_FLOWER:
+                private.setdefault(module, set()).update(alias.name for alias in getattr(node, "names", ()))
+    assert private == WITHOUT_PUBLIC_TWIN
+    public = {name for module in PUBLIC_OF_FLOWER for name in dir(importlib.import_module(module))}
+    assert not public & set().union(*private.values())

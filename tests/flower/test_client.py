@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, Context, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
@@ -255,3 +255,23 @@ def test_what_a_client_keeps_between_rounds_is_for_its_owner_only(tmp_path: Path
     state_keeper(context, RequestId("train", 1, 0, "a")).write({1: {"control": torch.zeros(2)}})
     (path,) = tmp_path.iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_server_makes_a_client_keep_its_state_under_one_name_in_a_run(tmp_path: Path) -> None:
+    """Each name is a file of the size of a model."""
+    config = run_config("scaffold", **{"participation.fraction": 1.0, "run.rounds": 1})
+    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS, {"state-dir": str(tmp_path)})
+    reasons: list[str] = []
+
+    def rename(client: int, request: Message, reply: Message) -> Message:
+        if request.metadata.message_type == "train.train" and client == 0:
+            asked = ConfigRecord({**request.content.config_records["asked"], "run_id": "another"})
+            content = RecordDict({**request.content, "asked": asked})
+            again = nodes.node_of(0).handle(Message(content, request.metadata.dst_node_id, "train.train"))
+            reasons.append(again.error.reason)
+        return reply
+
+    nodes.mischief = rename
+    assert serve(nodes, config, model, test_data) is not None
+    assert "the name of this run is not that of earlier messages" in reasons[0]
+    assert len(list(tmp_path.iterdir())) == CLIENTS

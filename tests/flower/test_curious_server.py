@@ -78,6 +78,30 @@ def test_one_constant_model_for_each_class_would_read_exact_counts(shared: bool,
     assert len(counts) == CLIENTS
 
 
+def test_one_update_of_a_model_of_zeros_reads_exact_counts() -> None:
+    """As docs/privacy.md says: encryption of the counts does not help against a server that chooses its model."""
+    config = run_config("fedwcm", **FULL, **{"run.rounds": 1, "local.batch_size": 1000, "privacy.mode": "he"})
+    nodes, exact = grid(config), set[int]()
+
+    def query(client: int, request: Message, reply: Message) -> Message:
+        if request.metadata.message_type != "train.train":
+            return reply
+        own = np.bincount(data({"partition-id": client})[1], minlength=10)
+        sent, message = (request.content.array_records[name] for name in ("model", "message"))
+        asked = RecordDict(dict(request.content))
+        asked["model"] = ArrayRecord({**sent, "x": Array(np.zeros_like(sent["x"].numpy()))})
+        told = nodes.node_of(client).handle(Message(asked, request.metadata.dst_node_id, "train.train"))
+        bias = told.content.array_records["upload"]["delta"].numpy()[-10:]
+        rate = float(message["alpha"].numpy()) * float(str(told.content.metric_records["numbers"]["lr"]))
+        if (np.rint((0.1 + bias / rate) * own.sum()) == own).all():
+            exact.add(client)
+        return reply
+
+    nodes.mischief = query
+    assert serve(nodes, config, model, test_data) is not None
+    assert exact == set(range(CLIENTS))
+
+
 @pytest.mark.parametrize(
     ("node", "run", "shared", "withheld"),
     [

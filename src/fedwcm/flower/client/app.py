@@ -225,6 +225,7 @@ class Client:
         require_discreet(method, self.config.privacy, secure)
         require_allowed_teacher((method, self._components.loss), self._context.node_config)
         request, sent, last_used = records.read_request(content, self._network.device)
+        pin(self._context, "name", request.run_id)  # a file each: a server that changed it would fill the disk
         population = self._population(content)
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
