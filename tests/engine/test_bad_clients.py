@@ -348,7 +348,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_bound_that_it_had(tmp_path: Pat
     whole = fedwcm.run("fedavg", rounds=4, **options)
     fedwcm.run("fedavg", rounds=2, out=tmp_path / "run", **options)
     rest = fedwcm.run("fedavg", rounds=4, out=tmp_path / "run", resume=True, **options)
-    bounds = [record.extra["max_norm"] for record in whole.history]
+    bounds = [record.number("max_norm") for record in whole.history]
     assert len(set(bounds)) == 4
     assert [record.extra["max_norm"] for record in rest.history] == bounds
     rule, clipped = Aggregation(max_norm=0.01, quantile=0.5), [r.extra["clipped_clients"] for r in whole.history]

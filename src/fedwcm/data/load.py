@@ -68,25 +68,11 @@ def load_dataset(
     Args:
         source: where the data is, or the data itself: a `Dataset`, arrays and the like (`fedwcm.data.objects`).
         data_dir: the folder in which a named dataset is looked for first.
-        label: the column that holds the class.
-        client: the column that tells who holds the row. For image folders: `folder` if the layout is
-            CLIENT/CLASS/*, or a table with the columns `file` and `client`.
-        group: the column of what must stay on one side of every split, such as the patient; for image folders, a
-            table with the columns `file` and `group`.
-        split: the column of a table that says `train`, `val` or `test`.
-        features: names or patterns (`pixel_*`) of the columns to use; by default all.
-        drop: names or patterns of columns to leave out.
-        impute: `median` fills in missing values: the median of a number, the most frequent one of a category or
-            of true and false, both of the training rows. By default they are refused.
-        encoding: the encoding of a text file; by default utf-8.
-        delimiter: what separates the columns of a text file, or `tab`; by default recognised.
-        unlabelled: `skip` leaves out rows of a table without a label, with a warning. By default they are refused.
-        image_size: the side to bring images to: scaled until the shorter side fits, cut to a square at the centre.
         client_ids: the client of every training sample, in the order of the source.
-        test_fraction: the share of each class to draw where there is no test part.
-        test_clients: hold out whole clients instead: their share, drawn with `seed`, or their names.
-        seed: of that draw.
+        seed: of the draw of a test part.
         download: whether a named dataset may be downloaded.
+
+    The other keywords are the options of the same names under `data` (docs/options.md).
     """
     options = ReadOptions(
         label=label,

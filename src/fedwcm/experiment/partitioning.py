@@ -32,10 +32,14 @@ from fedwcm.data.partition import (
     make_partition,
 )
 from fedwcm.data.partition.protocol import check_parts
+from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.split import client_split, stratified_split
 from fedwcm.experiment.components import options_of, require_default, with_options
 from fedwcm.experiment.models import chosen_model
 from fedwcm.models import has_embedding
+
+READ_OPTIONS = {field.name for field in fields(DataOptions)} & {field.name for field in fields(ReadOptions)}
+"""Options of the data that say how its source is read."""
 
 NAMED_IMBALANCE = 0.1
 """Default long tail of named data sets, as in the paper."""
@@ -210,21 +214,9 @@ def run_dataset(config: Config) -> Dataset:
     return load_dataset(
         options.dataset if source is None else source,
         data_dir=options.data_dir,
-        label=options.label,
-        client=options.client,
-        group=options.group,
-        split=options.split,
-        features=options.features,
-        drop=options.drop,
-        impute=options.impute,
-        encoding=options.encoding,
-        delimiter=options.delimiter,
-        unlabelled=options.unlabelled,
-        image_size=options.image_size,
         client_ids=config.partition.value if _assigns_clients(config.partition) else None,
-        test_fraction=options.test_fraction,
-        test_clients=options.test_clients,
         seed=config.run.seed,
+        **{name: getattr(options, name) for name in READ_OPTIONS},
     )
 
 
