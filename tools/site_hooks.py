@@ -28,6 +28,8 @@ REFERENCE = {
             "fedwcm.export",
             "fedwcm.tune",
             "fedwcm.sweeps.tuning.result.Tuning",
+            "fedwcm.study",
+            "fedwcm.Study",
         ),
         *("fedwcm.partition", "fedwcm.partitions", "fedwcm.PartitionedData"),
         *(
@@ -38,6 +40,7 @@ REFERENCE = {
             "fedwcm.Result",
             "fedwcm.Comparison",
         ),
+        *("fedwcm.Evaluated", "fedwcm.Tracker"),
         *("fedwcm.reproduce", "fedwcm.watch", "fedwcm.doctor", "fedwcm.bench", "fedwcm.list_names"),
         *("fedwcm.calibrate", "fedwcm.choose_operating_point", "fedwcm.flower_init", "fedwcm.flower_check"),
     ),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fedwcm.api.partitioning import partition, partitions
     from fedwcm.api.personalization import personalize
     from fedwcm.api.result import Result
+    from fedwcm.api.study import Study, study
     from fedwcm.api.trained import client_state, load_model, load_normalizer
     from fedwcm.api.training import run
     from fedwcm.api.tuning import tune
@@ -51,6 +52,7 @@ __all__ = [
     "Predictions",
     "Result",
     "Sampler",
+    "Study",
     "Tracker",
     "bench",
     "calibrate",
@@ -71,6 +73,7 @@ __all__ = [
     "report",
     "reproduce",
     "run",
+    "study",
     "tune",
     "watch",
 ]
@@ -86,6 +89,7 @@ _HOMES = {
     "Result": "fedwcm.api.result",
     "Sampler": "fedwcm.core.batch",
     "Evaluated": "fedwcm.metrics.own",
+    "Study": "fedwcm.api.study",
     "Tracker": "fedwcm.experiment.trackers.protocol",
     "bench": "fedwcm.diagnosis",
     "calibrate": "fedwcm.api.operating",
@@ -108,6 +112,7 @@ _HOMES = {
     "report": "fedwcm.reports.write",
     "reproduce": "fedwcm.reproduction.command",
     "run": "fedwcm.api.training",
+    "study": "fedwcm.api.study",
     "tune": "fedwcm.api.tuning",
     "watch": "fedwcm.dashboard.frame",
 }

@@ -43,6 +43,7 @@ NOT_RUN = {
     "fedwcm reproduce table": "tables of the paper; tests/reproduction/test_reproduce.py runs tiny ones",
     "fedwcm reproduce every-method": "74 runs; tests/reproduction/test_reproduce.py runs tiny presets",
     "fedwcm reproduce leaderboard": "thousands of runs; tests/test_leaderboard.py runs tiny ones",
+    "fedwcm study tails.toml": "66 runs; tests/api/test_study.py runs such a file",
     "flwr_datasets.partitioner": "not among the pinned packages, and the reader's own data",
     "--model my_model:make": "stops in the debugger",
     "            breakpoint()": "stops in the debugger",

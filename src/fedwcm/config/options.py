@@ -79,6 +79,8 @@ def convert(value: object, kind: Any, where: str) -> Any:
         require(abs(value) < 2**63, where, value, "a whole number below 2**63")
     if origin in (types.UnionType, typing.Union):
         return _convert_union(value, arguments, where)
+    if kind is object:
+        return value
     if origin is Literal:
         if value in arguments:
             return value

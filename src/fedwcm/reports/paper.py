@@ -71,11 +71,33 @@ def draw_figures(figures: Iterable[Figure], folder: Path, methods: Mapping[str, 
     paths = []
     with mpl.rc_context(STYLE):
         for single in chain.from_iterable(map(_singles, figures)):
-            drawn = _draw_figure(single, methods)
-            for suffix, metadata in FORMATS.items():
-                paths.append(folder / f"{single.key}.{suffix}")
-                drawn.savefig(paths[-1], metadata=metadata)
-                drawn.set_layout_engine("none")  # the other files keep the layout of the first
+            paths += _save(_draw_figure(single, methods), folder / single.key)
+    return paths
+
+
+def draw_panels(panels: Iterable[Curves], folder: Path, methods: Mapping[str, int]) -> list[Path]:
+    """Draw curves of the same number side by side, each under its title, with one legend for all."""
+    mpl = optional_module("matplotlib", "report", "drawing figures")
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        from matplotlib.figure import Figure as Canvas
+
+        figures = list(panels)
+        canvas = Canvas(figsize=(max(NARROW, 0.75 * NARROW * len(figures)), HEIGHT), layout="constrained")
+        row = canvas.subplots(1, len(figures), squeeze=False, sharey=True)[0]
+        for axes, figure in zip(row, figures, strict=True):
+            _curves(axes, figure, methods)
+            axes.set_title(_plain(figure.title), fontsize=9)
+            axes.label_outer()
+        _legend(row[0])
+        return _save(canvas, folder / figures[0].key)
+
+
+def _save(canvas: Any, stem: Path) -> list[Path]:
+    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in FORMATS]
+    for path, metadata in zip(paths, FORMATS.values(), strict=True):
+        canvas.savefig(path, metadata=metadata)
+        canvas.set_layout_engine("none")  # the other files keep the layout of the first
     return paths
 
 
@@ -98,7 +120,7 @@ def _draw_figure(figure: Figure, methods: Mapping[str, int]) -> Any:
     canvas = Canvas(figsize=(WIDE if figure.wide else NARROW, HEIGHT), layout="constrained")
     axes = canvas.add_subplot()
     if isinstance(figure, Curves):
-        _curves(axes, figure, methods)
+        _legend(axes, _curves(axes, figure, methods))
     elif isinstance(figure, Bars):
         _bars(axes, figure, methods)
     elif isinstance(figure, Scatter):
@@ -119,7 +141,8 @@ def _abbreviate(
     return [(i, methods[one.name]) for i, one in enumerate(series) if one.name in methods]
 
 
-def _curves(axes: Any, figure: Curves, methods: Mapping[str, int]) -> None:
+def _curves(axes: Any, figure: Curves, methods: Mapping[str, int]) -> Any:
+    """Draw the curves; return the axes on the right, if there are any."""
     right = axes.twinx() if figure.right_label else None
     shown = _abbreviate(figure, methods, figure.curves)
     for position, style in shown:
@@ -137,7 +160,7 @@ def _curves(axes: Any, figure: Curves, methods: Mapping[str, int]) -> None:
         axes.set_ylim(bottom=figure.bounds[0])
     if upper_limit(figure) is not None:
         axes.set_ylim(top=1.05 * visible_top(figure, [figure.curves[position] for position, _ in shown]))
-    _legend(axes, right)
+    return right
 
 
 def _ticks(axes: Any, figure: Curves) -> None:

@@ -78,7 +78,7 @@ def latex_table(rows: Sequence[Row]) -> str:
     r"""Return the table for a paper, with the rules of the package booktabs; without costs."""
     columns = {key: name for key, name in columns_of(rows).items() if key not in COSTS}
     swept = swept_columns(rows)
-    head = " & ".join(map(_latex, ["method", *swept, *columns.values()]))
+    head = " & ".join(map(latex, ["method", *swept, *columns.values()]))
     lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'r' * (len(swept) + len(columns))}}}"]
     lines += [r"\toprule", rf"{head} \\"]
     task = None
@@ -86,8 +86,8 @@ def latex_table(rows: Sequence[Row]) -> str:
         if row.task != task:
             lines.append(r"\midrule")
             task = row.task
-        numbers = [_latex_bold(_latex(cell_text(row.values[key])), key in row.best) for key in columns]
-        lines.append(" & ".join([*map(_latex, [name_of(row), *row.options.values()]), *numbers]) + r" \\")
+        numbers = [_latex_bold(latex(cell_text(row.values[key])), key in row.best) for key in columns]
+        lines.append(" & ".join([*map(latex, [name_of(row), *row.options.values()]), *numbers]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -110,5 +110,6 @@ def _latex_bold(text: str, best: bool) -> str:
     return rf"\textbf{{{text}}}" if best else text
 
 
-def _latex(text: str) -> str:
+def latex(text: str) -> str:
+    """Return text with what LaTeX would read as commands escaped."""
     return re.sub("[" + re.escape("".join(LATEX)) + "]", lambda match: LATEX[match[0]], text)
