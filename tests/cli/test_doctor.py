@@ -23,12 +23,14 @@ pytestmark = pytest.mark.skipif(not can_fork(), reason="needs fork")
     ids=["one machine", "cluster"],
 )
 def test_every_backend_here_agrees_with_the_reference(
-    names: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    names: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert set(names) <= set(backends.BACKENDS)
     monkeypatch.setattr(backends, "BACKENDS", names)
     assert main(["doctor"]) == 0
-    output = capsys.readouterr().out
+    output, aside = capfd.readouterr()
+    assert "Warning" not in aside
+    assert "inputs:" not in aside
     for name in ("fedwcm", "python", "torch", "instruction set", "devices", "cores", "/dev/shm", "fork"):
         assert f"{name}  " in output
     for tried in (*names, "bf16"):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,12 +22,13 @@ from fedwcm.reports.content import report_content
 from fedwcm.reports.figures import Bars, Curves, Heatmap
 from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.page import page
+from fedwcm.reports.statistics import differences
 from fedwcm.reports.styles import FIXED, fixed_styles
 from fedwcm.reports.sweep import ON_TEST, ON_VALIDATION, sweep_figures, sweep_of
 from fedwcm.reports.table import columns_of, rows_of, tasks_of
 from fedwcm.reports.table_files import csv_table, latex_table, markdown_table
 from fedwcm.reports.text import run_headline
-from fedwcm.reports.verdicts import comparison_headline, verdict_records
+from fedwcm.reports.verdicts import _open, comparison_headline, verdict_records
 from tests.reports.folders import write_run
 
 
@@ -66,11 +68,12 @@ def test_seeds_decide_whether_there_is_a_verdict(tmp_path: Path) -> None:
     assert second.verdict == "equivalent within 0.01"
     assert third.verdict.startswith("worse by 0.")
     assert third.method == "fedavg"
-    message = comparison_headline(five)[0]
-    assert "It is better than fedavg" in message
-    assert "It is equivalent to fed" in message
-    assert " within 0.01 (5 seeds)" in message
-    assert "On the rare classes (elk) " in message
+    overall, rare, *_ = comparison_headline(five)[0].splitlines()
+    assert "It is better than fedavg" in overall
+    assert "It is equivalent to fed" in overall
+    assert " within 0.01 (5 seeds)" in overall
+    assert rare.startswith("On the rare classes (elk) ")
+    assert ", p < 0.001" in third.verdict
     found = {(r["method"], r["other"]): r for r in verdict_records(five) if r["metric"] == "final_accuracy"}
     assert len(found) == 3
     assert {found[key]["verdict"] for key in found if key[1] == "fedavg"} == {"better"}
@@ -91,6 +94,14 @@ def test_what_is_open_is_not_marked_and_says_by_how_much_and_what_is_missing(tmp
     message = comparison_headline(groups)[0]
     assert "6 seeds do not decide between it and" in message
     assert "are needed." in message
+
+
+def test_of_many_open_pairs_only_the_nearest_is_told_in_full() -> None:
+    values = {f"m{i}": {seed: 0.9 - 0.01 * i + 0.05 * ((seed + i) % 3) for seed in range(5)} for i in range(4)}
+    text = _open(differences(values)[:3])
+    assert text.count("interval") == 1
+    assert text.startswith("5 seeds do not decide between it and m")
+    assert len(re.findall(r"\bm[0-3]\b", text)) == 3
 
 
 def test_the_rounds_that_the_best_saves_are_counted(tmp_path: Path) -> None:

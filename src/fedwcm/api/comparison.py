@@ -136,7 +136,7 @@ def collect(runs: Sequence[Run], index: ComparisonIndex, out: Path, report: bool
         for run in runs
     }
     folder.write_index(replace(index, outcomes=outcomes, verdicts=tuple(verdicts)))
-    joined = "\n\n".join(comparison.headline)
+    joined = "\n\n".join(line for text in comparison.headline for line in text.splitlines())
     text = f"# Comparison\n\n{joined}\n\n{comparison.markdown}\n"
     folder.write_tables(csv_table(comparison.rows), latex_table(comparison.rows), text)
     comparison.report = report_or_warn(out, runs) if report else None

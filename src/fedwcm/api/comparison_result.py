@@ -112,7 +112,7 @@ class Comparison:
             "compared": f"{', '.join(methods)} on {', '.join(sets)}",
             "runs": f"{_count(runs, 'run')} of {_count(rounds, 'round')} each, {_count(len(seeds), 'seed')}",
             "accuracy": self._accuracies(),
-            "verdict": self.headline[0] if self.headline else "none",
+            "verdict": self.headline[0].replace("\n", " ") if self.headline else "none",
             "saved in": str(self.folder),
         }
         return facts_text(facts)

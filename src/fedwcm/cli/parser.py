@@ -68,8 +68,8 @@ class Parser(argparse.ArgumentParser):
         for word in unknown:
             flag = word.partition("=")[0]
             near = nearest(flag, self._option_string_actions) if flag.startswith("-") else None
-            hints.append(f"{word}: did you mean {near}?" if near else word)
-        self.error(f"unrecognized arguments: {', '.join(hints)}")
+            hints.append(f"{word} (did you mean {near}?)" if near else word)
+        self.error(f"unrecognized arguments: {' '.join(hints)}")
 
 
 Completer = Callable[..., list[str]]

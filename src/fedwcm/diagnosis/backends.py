@@ -4,6 +4,7 @@ Each run is made in a process of its own, where it may crash or hang, and compar
 after client, on one thread and without oneDNN.
 """
 
+import logging
 import multiprocessing
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,6 +105,7 @@ def _run(trial: Trial) -> Model | str:
         "participation.fraction": 1.0,
         "local.batch_size": 20,
     }
+    logging.disable(logging.INFO)  # what a run tells of its data says nothing of the machine
     torch.backends.mkldnn.set_flags(not trial.is_reference)
     if trial.is_reference:
         torch.set_num_threads(1)

@@ -85,7 +85,7 @@ def check_convolutions(
     ]
     # Not from here: in a process that has computed already, the instruction set is chosen and a fork may hang.
     launcher = subprocess.run(
-        [sys.executable, "-m", __name__],
+        [sys.executable, "-c", f"from {__name__} import answer_trials; answer_trials()"],
         input=json.dumps(trials),
         # Threads that wait must not spin: on a busy machine, they would keep each other from coming to an end.
         env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"},
@@ -149,7 +149,8 @@ def _with_gradients(y: Tensor, inputs: list[Tensor], by_y: Tensor) -> list[Tenso
     return [y.detach(), *torch.autograd.grad((y * by_y).sum(), inputs)]
 
 
-if __name__ == "__main__":
+def answer_trials() -> None:
+    """Try what standard input lists, and print the problems: the launcher's whole work."""
     if "fork" in multiprocessing.get_all_start_methods():  # PyTorch is then imported once
         multiprocessing.set_start_method("fork")
     print(json.dumps([_problem(**trial) for trial in json.load(sys.stdin)]))

@@ -35,8 +35,8 @@ def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]
     over_rounds = {figure.key: _fill(figure, groups, limit) for figure in OVER_ROUNDS}
     alike = len({group.runs[0].classes for group in groups}) == 1
     figures = [
-        over_rounds["test-accuracy"],
         paired_differences(groups),
+        over_rounds["test-accuracy"],
         class_figure(groups) if alike else None,
         over_rounds["few"],
         over_rounds["test-loss"],

@@ -97,7 +97,7 @@ def _switches(content: ReportContent) -> str:
 def _opening(content: ReportContent) -> str:
     parts = [
         f"<h1>{escape(content.title)}</h1>",
-        f'<div class="lead">{_paragraphs(content.headline)}</div>',
+        f'<div class="lead">{"".join(map(_verdict, content.headline))}</div>',
     ]
     parts.append(f'<div class="facts">{_paragraphs(content.facts)}</div>')
     if content.warnings:
@@ -111,6 +111,13 @@ def _opening(content: ReportContent) -> str:
         )
         parts.append(f'<dl class="tiles">{tiles}</dl>')
     return "\n".join(parts)
+
+
+def _verdict(text: str) -> str:
+    """Return the lines of a verdict as paragraphs, its first sentence in bold."""
+    line, *others = text.splitlines()
+    first, stop, rest = line.partition(". ")
+    return f"<p><strong>{sentence(first + stop)}</strong>{sentence(rest)}</p>{_paragraphs(others)}"
 
 
 def _paragraphs(sentences: Sequence[str]) -> str:

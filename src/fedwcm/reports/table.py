@@ -263,14 +263,19 @@ def _against(pair: Difference) -> str:
         return "no verdict: one seed" if pair.seeds else "no verdict: no shared seed"
     size = f"{abs(pair.test.mean):.3f}"
     if pair.verdict == "better":
-        return f"worse by {size}, p {pair.corrected:.2g}"
+        return f"worse by {size}, {_p(pair)}"
     if pair.verdict == "worse":
-        return f"better by {size} on the {pair.seeds} shared seeds, p {pair.corrected:.2g}"
+        return f"better by {size} on the {pair.seeds} shared seeds, {_p(pair)}"
     if pair.verdict == "equivalent":
         return f"equivalent within {pair.margin}"
     low, high = pair.interval
     interval = f"{sign(-pair.test.mean)} ({sign(-high)} to {sign(-low)})"
     return f"undecided: {interval}; {pair.seeds} seeds, {needed_text(pair.seeds_needed)} needed"
+
+
+def _p(pair: Difference) -> str:
+    assert pair.corrected is not None
+    return "p < 0.001" if pair.corrected < 0.001 else f"p {pair.corrected:.2g}"
 
 
 def needed_text(seeds: int | None) -> str:

@@ -39,15 +39,15 @@ MOST_NAMED = 6
 
 
 def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
-    """Return what a comparison shows, a paragraph per task."""
+    """Return what a comparison shows, a text per task: a line for all classes, the rare ones, the rounds saved."""
     tasks, tuned = tasks_of(groups), tuned_options(groups)
-    sentences = [
-        (f"{task.name}: " if len(tasks) > 1 else "") + " ".join(_sentences(best_settings(task) if tuned else task))
+    texts = [
+        (f"{task.name}: " if len(tasks) > 1 else "") + "\n".join(_lines(best_settings(task) if tuned else task))
         for task in tasks
     ]
     if not tuned:
-        return sentences
-    return [*sentences, chosen_by(tasks)]
+        return texts
+    return [*texts, chosen_by(tasks)]
 
 
 def verdict_records(groups: Sequence[MethodRuns]) -> list[dict[str, object]]:
@@ -77,7 +77,7 @@ def _record(pair: Difference) -> dict[str, object]:
     }
 
 
-def _sentences(task: Task) -> list[str]:
+def _lines(task: Task) -> list[str]:
     task, column = _shortly_named(task), task.first
     tested = {group.label: spread_of(group, column) for group in task.groups if not group.diverged}
     known = {label: accuracy for label, accuracy in tested.items() if accuracy is not None}
@@ -88,9 +88,10 @@ def _sentences(task: Task) -> list[str]:
     best = against[0].method if against else max(known, key=lambda label: known[label].mean)
     if not against:
         return [f"{best} {has} a {FIRST[column]} of {cell_text(known[best])}."]
-    sentences = [f"{best} {has} the highest {FIRST[column]}, {cell_text(known[best])}.", *_judge(against, known)]
+    leader = f"{best} {has} the highest {FIRST[column]}, {cell_text(known[best])}."
+    overall = " ".join([leader, *_judge(against, known)])
     saved = [] if column == "balanced_accuracy" else _rounds_saved(task, best)
-    return sentences + _on_rare_classes(task, best) + saved
+    return [overall, *_on_rare_classes(task, best), *saved]
 
 
 def _on_rare_classes(task: Task, best: str) -> list[str]:
@@ -105,7 +106,7 @@ def _on_rare_classes(task: Task, best: str) -> list[str]:
     sentence = (
         f"On the rare classes{_names(task.groups[0].runs[0])} {whose} has the highest, {cell_text(known[first])}."
     )
-    return [sentence, *_judge(against, known)]
+    return [" ".join([sentence, *_judge(against, known)])]
 
 
 def _names(run: Run) -> str:
@@ -196,19 +197,15 @@ VERDICTS = ("better", "equivalent", "undecided", "worse", "no verdict")
 
 
 def _open(undecided: Sequence[Difference]) -> str:
-    """Return what the seeds cannot decide: by how much the best leads, and how many seeds would tell."""
-    leads = [f"{pair.other} ({_lead(pair)})" for pair in undecided[:MOST_DETAILED]]
-    rest = len(undecided) - len(leads)
-    names = join_names([*leads, f"{rest} others" if rest > 1 else "one other"] if rest else leads)
+    """Return what the seeds cannot decide: the lead over the nearest, the names, and how many seeds would tell."""
+    nearest, *rest = undecided
+    others = [pair.other for pair in rest] if len(rest) < MOST_NAMED else [f"{len(rest)} others"]
+    names = join_names([f"{nearest.other} ({_lead(nearest)})", *others])
     needed = [pair.seeds_needed for pair in undecided]
     most = None if None in needed else max(number for number in needed if number is not None)
     return (
         f"{_seeds(undecided).capitalize()} do not decide between it and {names}; {needed_text(most)} are needed."
     )
-
-
-MOST_DETAILED = 3
-"""Undecided pairs whose difference a sentence gives."""
 
 
 def _lead(pair: Difference) -> str:
