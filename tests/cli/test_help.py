@@ -51,6 +51,7 @@ def test_help_has_groups_defaults_and_examples(capsys: pytest.CaptureFixture[str
     assert brief.count("\n") < 52 < whole.count("\n"), "what most people need fits a screen"
     assert "--val-fraction" not in brief
     assert said_by(["run", "--help-all"], capsys) == whole
+    assert said_by(["tune", "--help"], capsys).count("\n") < 60
 
 
 def test_the_command_alone_shows_all_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:

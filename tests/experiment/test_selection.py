@@ -45,6 +45,7 @@ def test_the_selected_model_is_kept_and_the_last_is_beside_it(whole: fedwcm.Resu
     assert (summary.few, summary.macro_f1, summary.test_loss) == (best.few, best.macro_f1, best.test_loss)
     confusion = torch.tensor(summary.confusion)
     assert confusion.trace() / confusion.sum() == pytest.approx(best.test_accuracy)
+    assert summary.row_hits.mean() == pytest.approx(best.test_accuracy)
     assert fedwcm.evaluate(folder).test_accuracy == best.test_accuracy  # type: ignore[arg-type]
     for key, value in load_file(folder / "model.safetensors").items():
         assert torch.equal(whole.model.state_dict()[key], value)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings, seeds_in
+from fedwcm.cli.common import COMMON, SubParsers, add_options, chosen_flags, chosen_settings, seeds_in
 from fedwcm.config.flags import COMPARE_FLAGS
 from fedwcm.config.settings import split_list
 from fedwcm.utils.extras import optional_module
@@ -37,6 +37,9 @@ def add_parser(commands: SubParsers) -> None:
     add_options(parser, COMPARE_FLAGS)
     parser.add_argument("--quiet", action="store_true", help="do not say how each trial ended")
     parser.set_defaults(execute=execute)
+    parser.shorten_help(
+        ["--methods", "--search", "--space", "--trials", "--seeds", "--out", "--val-fraction", *COMMON]
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:

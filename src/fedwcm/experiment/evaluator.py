@@ -16,7 +16,7 @@ from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate, predic
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment.build import Experiment
 from fedwcm.experiment.own_metrics import find_metrics, measure_own
-from fedwcm.experiment.records import LISTED_CLIENTS, VALIDATION_METRICS, RoundRecord, selected_record
+from fedwcm.experiment.records import LISTED_CLIENTS, VALIDATION_METRICS, RoundRecord, pack_hits, selected_record
 from fedwcm.metrics.calibration import expected_calibration_error, reliability
 from fedwcm.metrics.classification import balanced_accuracy, shot_groups, summarise
 from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, name_accuracies, spread_over_clients
@@ -101,6 +101,7 @@ class Evaluator:
             accuracy = name_accuracies(self._accuracy_of_clients(tested, last or selected, state), measure.names)
         return {
             "confusion": tuple(map(tuple, tested.confusion.tolist())),
+            "hits": pack_hits(tested.correct),
             "client_accuracy": accuracy,
             "reliability": reliability(tested),
             **self._trade_off(selected or last),

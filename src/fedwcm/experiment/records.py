@@ -1,5 +1,6 @@
 """What a run writes down: a record per evaluated round, a summary, and the split of the data."""
 
+import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from fedwcm.config.schema import Config, SelectBy
 from fedwcm.utils.json_record import JsonRecord, optional
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fedwcm.core.types import Ints
 
 LAST_EVALUATIONS = 10
@@ -24,6 +27,9 @@ VALIDATION_METRICS: dict[SelectBy, str] = {
 
 LISTED_CLIENTS, LISTED_COUNTS = 2_000, 400_000
 """Clients, and clients times classes, up to which the whole split is written; of more, every n-th client."""
+
+LISTED_ROWS = 200_000
+"""Test rows up to which a summary says which of them the model got right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +191,8 @@ class Summary(Outcome):
         client_accuracy: test accuracy of each client by its name, of the model that is kept; None where clients
             are not measured, or are more than `LISTED_CLIENTS`.
         confusion: of the model that is kept; `confusion[i][j]` test samples of class i were taken for class j.
+        hits: which test rows that model got right, a bit each (`pack_hits`), for comparisons row by row; None of
+            more than `LISTED_ROWS`.
         reliability: of the model that is kept, over 15 bins of the confidence: `samples`, mean `confidence`,
             `accuracy`.
         trade_off: test accuracies of the model that is kept with t · log p added to its logits, p the class
@@ -208,6 +216,7 @@ class Summary(Outcome):
     encryption: Mapping[str, float] | None = optional()
     client_accuracy: Mapping[str, float] | None = optional()
     confusion: tuple[tuple[int, ...], ...] | None
+    hits: str | None = optional()
     reliability: Mapping[str, tuple[float | None, ...]] | None = optional()
     trade_off: Mapping[str, tuple[float | None, ...]] | None = optional()
     chosen_strength: float | None = optional()
@@ -223,10 +232,23 @@ class Summary(Outcome):
         return tuple(sum(row) for row in self.confusion or ())
 
     @property
+    def row_hits(self) -> "Ints | None":
+        """For each test row 1 if the model got it right, else 0; None if that was not kept."""
+        if self.hits is None:
+            return None
+        packed = np.frombuffer(base64.b64decode(self.hits), np.uint8)
+        return np.unpackbits(packed, count=sum(self.test_counts)).astype(int)
+
+    @property
     def has_unbalanced_test_set(self) -> bool:
         """Whether the model was tested on classes of very different size, as SVHN's are."""
         counts = self.test_counts
         return bool(counts) and max(counts) > UNBALANCED * max(1, min(counts))
+
+
+def pack_hits(correct: "NDArray[np.bool_]") -> str | None:
+    """Return the bits of a summary's `hits`; None of more than `LISTED_ROWS` rows."""
+    return base64.b64encode(np.packbits(correct).tobytes()).decode() if len(correct) <= LISTED_ROWS else None
 
 
 def title_of(name: str, method: str, loss: str | None, sampler: str | None) -> str:

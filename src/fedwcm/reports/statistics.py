@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to import
 
 Place = TypeVar("Place", bound=Hashable)
@@ -20,6 +21,9 @@ FEW_SEEDS = 5
 
 MOST_SEEDS = 1000
 """Seeds up to which it is worth saying how many a verdict needs."""
+
+RESAMPLES = 2000
+"""Draws of the rows of a test set, with replacement, of a bootstrap interval."""
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "no verdict"]
 
@@ -180,6 +184,15 @@ def differences(
             ahead = test is not None and sign * test.mean > 0
             pairs.append(Difference(method, other, seeds, test, p, ahead, margin))
     return pairs
+
+
+def bootstrap_interval(differences: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of these numbers, one per row, from rows drawn with replacement."""
+    values, counts = np.unique(differences, return_counts=True)
+    rows = len(differences)
+    draws = np.random.default_rng(0).multinomial(rows, counts / rows, RESAMPLES)
+    low, high = np.quantile(draws @ values / rows, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -3,12 +3,24 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedwcm.config.schema import COMPONENTS
 from fedwcm.config.settings import RESULT_NEUTRAL
+from fedwcm.core.types import Ints
 from fedwcm.experiment.run import Run
 from fedwcm.reports.load import MethodRuns, differing
 from fedwcm.reports.series import megabytes, seconds_per_round
-from fedwcm.reports.statistics import FEW_SEEDS, MARGIN, MOST_SEEDS, Difference, Spread, differences, spread
+from fedwcm.reports.statistics import (
+    FEW_SEEDS,
+    MARGIN,
+    MOST_SEEDS,
+    Difference,
+    Spread,
+    bootstrap_interval,
+    differences,
+    spread,
+)
 
 COLUMNS = {
     "selected_accuracy": "selected",
@@ -239,6 +251,33 @@ def pairs(task: Task, column: str | None = None) -> list[Difference]:
             values[group.label] = known
     margin = 0.0 if column in COSTS else MARGIN
     return differences(values, lower_is_better=column in LOWER_IS_BETTER, margin=margin)
+
+
+def row_interval(task: Task, pair: Difference) -> tuple[float, float] | None:
+    """Return the interval of the lead of one method's models over the other's that the test rows leave open.
+
+    Rows are resampled, trained models are not: a second source of evidence, about these models only. A row counts
+    by its mean over the seeds that both methods have. None without rows that were kept, or with test sets of
+    unequal size.
+    """
+    hits = [_row_hits(task, method) for method in (pair.method, pair.other)]
+    shared = sorted(set.intersection(*map(set, hits)))
+    leads = [hits[0][seed] - hits[1][seed] for seed in shared if hits[0][seed].shape == hits[1][seed].shape]
+    if not leads or len({len(lead) for lead in leads}) > 1 or len(leads) < len(shared):
+        return None
+    return bootstrap_interval(np.mean(leads, axis=0))
+
+
+def _row_hits(task: Task, method: str) -> dict[str, Ints]:
+    runs = [run for group in task.groups if group.label == method for run in group.counted]
+    found: dict[str, Ints] = {}
+    for run in runs:
+        hits = None if run.summary is None else run.summary.row_hits
+        accuracy = number_of(run, task.first)
+        # Of the model that is compared: a run may have kept another one than that of its last round.
+        if hits is not None and accuracy is not None and len(hits) and abs(hits.mean() - accuracy) < 1e-6:
+            found[str(run.seed)] = hits
+    return found
 
 
 def verdicts_of(task: Task) -> dict[str, str]:

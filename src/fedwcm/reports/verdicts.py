@@ -20,6 +20,7 @@ from fedwcm.reports.table import (
     method_name,
     needed_text,
     pairs,
+    row_interval,
     sign,
     spread_of,
     swept_options,
@@ -53,7 +54,7 @@ def comparison_headline(groups: Sequence[MethodRuns]) -> list[str]:
 def verdict_records(groups: Sequence[MethodRuns]) -> list[dict[str, object]]:
     """Return every pair of methods on the same task, the better first, for each judged metric."""
     return [
-        {"task": task.name, "metric": metric, **_record(pair)}
+        {"task": task.name, "metric": metric, **_record(pair), **_rows(task, pair, metric)}
         for task in tasks_of(groups)
         for metric in JUDGED
         for pair in pairs(task, metric)
@@ -77,6 +78,11 @@ def _record(pair: Difference) -> dict[str, object]:
     }
 
 
+def _rows(task: Task, pair: Difference, metric: str) -> dict[str, object]:
+    interval = row_interval(task, pair) if metric == task.first else None
+    return {} if interval is None else {"rows_low": interval[0], "rows_high": interval[1]}
+
+
 def _lines(task: Task) -> list[str]:
     task, column = _shortly_named(task), task.first
     tested = {group.label: spread_of(group, column) for group in task.groups if not group.diverged}
@@ -89,9 +95,23 @@ def _lines(task: Task) -> list[str]:
     if not against:
         return [f"{best} {has} a {FIRST[column]} of {cell_text(known[best])}."]
     leader = f"{best} {has} the highest {FIRST[column]}, {cell_text(known[best])}."
-    overall = " ".join([leader, *_judge(against, known)])
+    overall = " ".join([leader, *_judge(against, known), *_on_rows(task, against)])
     saved = [] if column == "balanced_accuracy" else _rounds_saved(task, best)
     return [overall, *_on_rare_classes(task, best), *saved]
+
+
+def _on_rows(task: Task, against: Sequence[Difference]) -> list[str]:
+    """Return what the test rows say of the nearest pair that the seeds leave open."""
+    pair = next((pair for pair in against if pair.verdict in ("undecided", "no verdict")), None)
+    interval = None if pair is None else row_interval(task, pair)
+    if pair is None or interval is None:
+        return []
+    low, high = interval
+    differ = "differ" if low > 0 or high < 0 else "do not differ clearly"
+    return [
+        f"The trained models of {pair.method} and {pair.other} {differ} on these test rows "
+        f"(interval {sign(low)} to {sign(high)}); how other seeds would train is another question."
+    ]
 
 
 def _on_rare_classes(task: Task, best: str) -> list[str]:

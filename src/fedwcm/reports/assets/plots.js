@@ -395,7 +395,7 @@ const plots = (() => {
           data: cells,
           encode: { x: 0, y: 1, value: 2 },
           label: {
-            show: figure.square && cellWidth > 36,
+            show: cellWidth > 36 && (figure.square || (figure.key === "classes" && cellHeight >= 14)),
             formatter: (item) => item.value[3].toFixed(2),
             fontSize: 10,
           },

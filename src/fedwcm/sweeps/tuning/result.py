@@ -135,10 +135,11 @@ def unseen(seeds: Sequence[int]) -> list[int]:
 
 def _lines(trials: Mapping[str, Sequence[FrozenTrial]], out: Path, seeds: Sequence[int]) -> list[str]:
     chosen = _metric_names(trials)[0].replace("val_", "validation_").replace("_", " ")
+    over = f"{'the seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
     lines = [
         "# Tuning",
         "",
-        f"Chosen by the mean {chosen} over the seeds {', '.join(map(str, seeds))}.",
+        f"Chosen by the mean {chosen} over {over}.",
         "",
     ]
     lines += [_markdown(HEADS), "|" + "---|" * len(HEADS), *map(_markdown, result_rows(trials))]
@@ -166,7 +167,7 @@ def result_rows(trials: Mapping[str, Sequence[FrozenTrial]]) -> list[list[str]]:
 def _options(best: FrozenTrial | None, ended: Sequence[FrozenTrial]) -> str:
     """Return the options of the best trial; without one, why there is none."""
     if best is not None:
-        return ", ".join(f"{key}={_toml(value)}" for key, value in best.params.items())
+        return ", ".join(f"{key}={_brief(value)}" for key, value in best.params.items())
     return "none: all trials diverged" if ended and all(map(_has_diverged, ended)) else "–"
 
 
@@ -211,6 +212,11 @@ def csv_text(trials: Mapping[str, Sequence[FrozenTrial]]) -> str:
             options = (trial.params.get(key, "") for key in keys)
             writer.writerow(csv_cells([name, trial.number + 1, state, *measured, *options]))
     return text.getvalue()
+
+
+def _brief(value: object) -> str:
+    """Return a value as a table shows it; the commands have all its digits."""
+    return f"{value:.4g}" if isinstance(value, float) else _toml(value)
 
 
 def _toml(value: object) -> str:
