@@ -191,8 +191,7 @@ class Summary(Outcome):
         client_accuracy: test accuracy of each client by its name, of the model that is kept; None where clients
             are not measured, or are more than `LISTED_CLIENTS`.
         confusion: of the model that is kept; `confusion[i][j]` test samples of class i were taken for class j.
-        hits: which test rows that model got right, a bit each (`pack_hits`), for comparisons row by row; None of
-            more than `LISTED_ROWS`.
+        hits: which test rows that model got right, a bit each (`pack_hits`); None of more than `LISTED_ROWS`.
         reliability: of the model that is kept, over 15 bins of the confidence: `samples`, mean `confidence`,
             `accuracy`.
         trade_off: test accuracies of the model that is kept with t · log p added to its logits, p the class
