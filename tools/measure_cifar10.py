@@ -2,6 +2,8 @@
 
 fedwcm reproduce table4 --only beta=0.1,0.6 --only imbalance=0.1,0.01 --methods "fedavg,fedcm-nominal,fedcm,fedwcm,
     fedwcm+,balancefl,fedgrab" --fraction 0.3 --set model.name=cnn --jobs 2 --backend sequential
+fedwcm reproduce table4 --only imbalance=0.1 --only beta=0.1 --seeds 0 --fraction 0.1 --set model.width=16
+    --methods "fedavg,fedcm-nominal,fedcm,fedwcm,fedwcm[alpha_rule=discrepancy],fedwcm+" --jobs 2
 python -m tools.measure_cifar10
 """
 
@@ -31,6 +33,22 @@ METHODS = {
 PLACES = [("0.1", "0.1"), ("0.6", "0.1"), ("0.1", "0.01"), ("0.6", "0.01")]
 """β and imbalance factor."""
 
+RESNETS = {
+    "fedwcm+": "`fedwcm+`",
+    "fedcm": "exact FedCM",
+    "fedwcm[alpha_rule=discrepancy]": "FedWCM, α by D",
+    "FedWCM": "FedWCM, α by local deviation",
+    "FedAvg": "FedAvg",
+    "FedCM": "nominal FedCM",
+}
+"""The runs of ResNet-18."""
+
+EARLY = 25
+"""Rounds of the stored runs of the whole ResNet-18."""
+
+NARROW_FRACTION = 0.1
+"""Share of the paper's rounds of those of width 16."""
+
 SEEDS = (0, 1, 2)
 TARGET = ("0.6", "0.1"), 0.55
 """Where, and to which accuracy, rounds are counted."""
@@ -41,6 +59,10 @@ Runs = Mapping[tuple[str, str, str], Mapping[int, StoredRun]]
 
 def final(run: StoredRun) -> float:
     return _known(run, run.summary.final_accuracy)
+
+
+def early(run: StoredRun) -> float:
+    return next(_known(run, record.test_accuracy) for record in run.history if record.round == EARLY)
 
 
 def few(run: StoredRun) -> float:
@@ -60,11 +82,12 @@ def main() -> None:
     stored = runs(ROOT / "results")
     lines = ["Final accuracy:", "", *_table(stored, final)]
     lines += ["", "Accuracy on the rare classes:", "", *_table(stored, few), "", *_differences(stored)]
-    write_blocks(ROOT / "docs" / "results" / "cifar10.md", {"cifar10-cnn": lines, "rounds": _rounds(stored)})
+    blocks = {"cifar10-cnn": lines, "rounds": _rounds(stored), "resnet-18": _resnets()}
+    write_blocks(ROOT / "docs" / "results" / "cifar10.md", blocks)
 
 
 def runs(results: Path) -> Runs:
-    """Return the runs that are there."""
+    """Return the runs of the small network that are there."""
     scope = Scope(
         methods=["fedavg", "fedcm-nominal", "fedcm", "fedwcm", "fedwcm+", "balancefl", "fedgrab"],
         seeds=SEEDS,
@@ -72,6 +95,17 @@ def runs(results: Path) -> Runs:
         fraction=0.3,
         settings={"model.name": "cnn"},
     )
+    return _found(results, scope)
+
+
+def resnets(results: Path, fraction: float, settings: Mapping[str, object]) -> Runs:
+    """Return the runs of ResNet-18 that are there."""
+    methods = ["fedavg", "fedcm-nominal", "fedcm", "fedwcm", "fedwcm[alpha_rule=discrepancy]", "fedwcm+"]
+    only = {"beta": ["0.1", "0.6"], "imbalance": ["0.1"]}
+    return _found(results, Scope((), methods, [0], only, fraction, settings))
+
+
+def _found(results: Path, scope: Scope) -> Runs:
     stored: dict[tuple[str, str, str], dict[int, StoredRun]] = {}
     for cell, run in ResultStore(results).runs(expand(load_preset("table4"), scope)):
         place = cell.point["beta"], cell.point["imbalance"], cell.point["method"]
@@ -144,6 +178,24 @@ def _rounds(stored: Runs) -> list[str]:
             means = np.mean(reached, axis=0)
             row = [name, each, f"{means[0]:.0f}", f"{means[1]:.0f}", f"{means[2]:.0f}"]
         lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def _resnets() -> list[str]:
+    """Return the whole ResNet-18 after its few rounds, and the narrow one after as many and at its end."""
+    results = ROOT / "results"
+    whole, narrow = resnets(results, 0.05, {}), resnets(results, NARROW_FRACTION, {"model.width": 16})
+    betas = sorted({beta for beta, *_ in narrow})
+    head = ["method", f"ResNet-18, β 0.1, round {EARLY}"]
+    for beta in betas:
+        head += [f"width 16, β {beta}, round {EARLY}", "last ten rounds", "of these, rare classes"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for method, name in RESNETS.items():
+        cells = [_cell(map(final, whole.get(("0.1", "0.1", method), {}).values()))]
+        for beta in betas:
+            found = narrow.get((beta, "0.1", method), {}).values()
+            cells += [_cell(map(measure, found)) for measure in (early, last_ten, last_ten_few)]
+        lines.append("| " + " | ".join([name, *cells]) + " |")
     return lines
 
 

@@ -44,7 +44,11 @@ def test_the_papers_fedwcm_is_highest_in_39_of_50_cells() -> None:
 def test_the_tables_of_cifar10_are_those_of_the_runs() -> None:
     text = (measure_cifar10.ROOT / "docs" / "results" / "cifar10.md").read_text(encoding="utf-8")
     stored = measure_cifar10.runs(measure_cifar10.ROOT / "results")
-    for lines in (measure_cifar10._differences(stored), measure_cifar10._rounds(stored)):
+    for lines in (
+        measure_cifar10._differences(stored),
+        measure_cifar10._rounds(stored),
+        measure_cifar10._resnets(),
+    ):
         assert "\n".join(lines) in text
 
 
