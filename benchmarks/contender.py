@@ -28,7 +28,7 @@ class FailedError(RuntimeError):
 
 
 class Contender:
-    """A running contender, which waits at its gate, frozen, but while `run_round` is called.
+    """A running contender, which waits at its gate, frozen, but while `run_turn` is called.
 
     Blocked it computes nothing itself, but Ray, for one, goes on in the background with a tenth of a core.
     """
@@ -53,14 +53,16 @@ class Contender:
         self.ready_seconds = time.perf_counter() - began
         freeze(self._process.pid)
 
-    def run_round(self) -> float:
-        """Let it run a round; how long that took."""
+    def run_turn(self, rounds: int) -> float:
+        """Let it run so many rounds; how long one of them took."""
         thaw(self._process.pid)
         time.sleep(SETTLING)
-        self._let_through()
-        seconds = float(self._answer()["seconds"])
+        seconds = 0.0
+        for _ in range(rounds):
+            self._let_through()
+            seconds += float(self._answer()["seconds"])
         freeze(self._process.pid)
-        return seconds
+        return seconds / rounds
 
     def finish(self) -> dict[str, Any]:
         """Play the last round, untimed, while its memory is watched; then what the model has learnt."""

@@ -90,7 +90,7 @@ def measure(group: Group, rounds: int) -> dict[str, Any]:
     about = {} if group.job.addressed else group.job.about
     told: dict[str, dict[str, Any]] = {}
     running: dict[str, Contender] = {}
-    total = group.warmup + rounds + 1  # in the last one, memory is watched
+    total = (group.warmup + rounds) * group.turn + 1  # in the last one, memory is watched
     try:
         _start(group, total, running, told)
         others = OtherLoad()
@@ -104,6 +104,7 @@ def measure(group: Group, rounds: int) -> dict[str, Any]:
         "job": group.job.title,
         "cohort": group.job.cohort,
         "warmup": group.warmup,
+        "turn": group.turn,
         "other_load": busy,
         **about,
     }
@@ -139,7 +140,7 @@ def _run_group(group: Group, rounds: int, running: dict[str, Contender], told: d
         shuffle(order)
         for name in order:
             try:
-                seconds = running[name].run_round()
+                seconds = running[name].run_turn(group.turn)
             except FailedError as error:
                 _lost(name, error, running, told)
                 continue

@@ -51,7 +51,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-u
 
 def test_a_contender_plays_when_let_through_and_tells_how_long_it_took(start) -> None:  # type: ignore[no-untyped-def]
     contender = start()
-    assert all(0.05 <= contender.run_round() < 1.0 for _ in range(2))
+    assert 0.05 <= contender.run_turn(2) < 1.0
     last = contender.finish()
     assert (last["loss"], last["accuracy"]) == (0.5, 0.75)
     assert last["memory_bytes"] > 10**6
@@ -60,14 +60,14 @@ def test_a_contender_plays_when_let_through_and_tells_how_long_it_took(start) ->
 def test_contenders_take_turns(start) -> None:  # type: ignore[no-untyped-def]
     contenders = [start(), start()]
     for _ in range(2):
-        assert all(contender.run_round() >= 0.05 for contender in contenders)
+        assert all(contender.run_turn(1) >= 0.05 for contender in contenders)
 
 
 def test_a_contender_that_fails_says_why_without_folders(start) -> None:  # type: ignore[no-untyped-def]
     contender = start("fails")
-    contender.run_round()
+    contender.run_turn(1)
     with pytest.raises(FailedError, match=r"ended: RuntimeError: in file\.py"):
-        contender.run_round()
+        contender.run_turn(1)
 
 
 def test_an_empty_log_has_no_message(tmp_path: Path) -> None:

@@ -207,7 +207,8 @@ class ClientTrainer:
             if has_views:
                 batch = self.loss.views(batch, active_ctx.generators(Purpose.VIEWS, i))
             grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), active_ctx, metrics, i)
-            c = _replace_rows(c, step(w[:active], grad, _rows(c, active), active_ctx))
+            models = w if active == len(w) else w[:active]
+            c = _replace_rows(c, step(models, grad, _rows(c, active), active_ctx))
             o = _replace_rows(o, grad.state)
         return c, o
 

@@ -52,7 +52,7 @@ def check_weights(hook: Any, weights: Any, cohort: Cohort) -> Floats:
         raise ValueError(
             f"{where} returned {weights[bad]} for client {bad} of the round: it must be a finite number"
         )
-    if not np.allclose(weights, cohort.limit_shares(weights)):
+    if cohort.max_share is not None and not np.allclose(weights, cohort.limit_shares(weights)):
         share, most = weights.max() / weights.sum(), f"aggregation.max_share is {cohort.max_share}"
         raise ValueError(
             f"{where} gives a client {share:.2f} of the weight, {most}: return cohort.limit_shares(weights)"

@@ -43,17 +43,17 @@ class FactoredGradient:
     def add_to(self, w: Vec) -> None:
         self._put(self.stack.parameters(w), add=True)
 
-    @torch.no_grad()
     def _put(self, parameters: list[list[Tensor]], add: bool) -> None:
         """Overwrite these parameters with the gradient, or add it to them."""
         put = Tensor.add_ if add else Tensor.copy_
-        for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
-            put_product(weight, gradient, inputs, add)
-            for b in bias:
-                put(b, gradient.sum(dim=1, keepdim=True))
-        for own, direct in zip(parameters[-1], self.by_head, strict=False):
-            if direct is not None:
-                own += direct
+        with torch.no_grad():
+            for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
+                put_product(weight, gradient, inputs, add)
+                for b in bias:
+                    put(b, gradient.sum(dim=1, keepdim=True))
+            for own, direct in zip(parameters[-1], self.by_head, strict=False):
+                if direct is not None:
+                    own += direct
 
 
 @dataclass(frozen=True, eq=False)

@@ -113,12 +113,12 @@ class LinearStack(DenseAscent):
 
     def parameters(self, w: Vec) -> list[list[Tensor]]:
         """Return each layer's parameters as views of `w (K, P)`, cached for the last vector."""
-        if self._seen is None or not _same(self._seen[0], w):
-            self._seen = w, [layer.parameters(w) for layer in self.layers]
+        if self._seen is None or not (self._seen[0] is w or _same(self._seen[0], w)):
+            self._seen = w, [layer.parameters(w.detach()) for layer in self.layers]
         return self._seen[1]
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
-        return self.run(self.parameters(w.detach()), inputs.flatten(start_dim=2).detach())
+        return self.run(self.parameters(w), inputs.flatten(start_dim=2).detach())
 
     def run(
         self,

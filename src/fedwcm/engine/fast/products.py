@@ -49,7 +49,8 @@ def put_product(into: Tensor, gradient: Tensor, inputs: Tensor, add: bool) -> No
 
 def _by_onednn(rows: Tensor, weight: Tensor) -> bool:
     """Return whether the products of these rows with these weights are oneDNN's."""
-    large = rows.shape[1] * weight.shape[1:].numel() >= LARGE
+    _, out, into = weight.shape
+    large = rows.shape[1] * out * into >= LARGE
     return large and weight.is_cpu and weight.dtype == torch.float32 and prefers_onednn()
 
 
