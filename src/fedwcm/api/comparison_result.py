@@ -12,17 +12,9 @@ from fedwcm.api.arguments import ModelLike
 from fedwcm.api.result import SHOWN_METRICS, Result
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder, runs_below
 from fedwcm.experiment.run import Run
+from fedwcm.reports import notebook
 from fedwcm.reports.figures import Curve
 from fedwcm.reports.load import group_runs
-from fedwcm.reports.notebook import (
-    csv_frame,
-    facts_text,
-    figure,
-    flat_metric,
-    known_metric,
-    plot_curves,
-    table_html,
-)
 from fedwcm.reports.series import curves
 from fedwcm.reports.table import FIRST, Row, columns_of, rows_of
 from fedwcm.reports.table_files import cell_text, csv_table, markdown_table, name_of, swept_columns
@@ -79,7 +71,7 @@ class Comparison:
 
         Needs pandas: `pip install 'fedwcm[notebook]'`. Without it, `rows` has the same numbers.
         """
-        return csv_frame(csv_table(self.rows))
+        return notebook.csv_frame(csv_table(self.rows))
 
     def plot(self, metric: str = "test_accuracy", ax: "Axes | None" = None, **style: Any) -> "Axes":
         """Draw the mean of a number over the rounds for each method, with its standard deviation over the seeds.
@@ -91,8 +83,10 @@ class Comparison:
             ax: the axes to draw on; by default new ones.
             style: options of matplotlib's `plot`.
         """
-        known_metric(metric, [record for group in self.groups for run in group.runs for record in run.history])
-        return plot_curves(self._curves(metric), metric, ax, **style)
+        notebook.known_metric(
+            metric, [record for group in self.groups for run in group.runs for record in run.history]
+        )
+        return notebook.plot_curves(self._curves(metric), metric, ax, **style)
 
     def to_json(self) -> dict[str, object]:
         """Return the headline, and a row per method and setting with the numbers of the table, for scripts."""
@@ -115,7 +109,7 @@ class Comparison:
             "verdict": self.headline[0].replace("\n", " ") if self.headline else "none",
             "saved in": str(self.folder),
         }
-        return facts_text(facts)
+        return notebook.facts_text(facts)
 
     def _accuracies(self) -> str:
         shown = [f"{row.label} {cell_text(row.values[row.ranked_by])}" for row in self.rows[:SHOWN_ROWS]]
@@ -132,11 +126,11 @@ class Comparison:
             [False, *(False for _ in swept), *(key in row.best for key in columns), False] for row in self.rows
         ]
         heads = ["method", *swept, *columns.values(), "against the best"]
-        drawn = (figure(self._curves(metric), metric) for metric in SHOWN_METRICS)
-        return table_html(heads, cells, bold) + next(filter(None, drawn), "")
+        drawn = (notebook.figure(self._curves(metric), metric) for metric in SHOWN_METRICS)
+        return notebook.table_html(heads, cells, bold) + next(filter(None, drawn), "")
 
     def _curves(self, metric: str) -> list[Curve]:
-        return curves(self.groups, flat_metric(metric), CURVE_POINTS)
+        return curves(self.groups, notebook.flat_metric(metric), CURVE_POINTS)
 
 
 def _count(number: int, thing: str) -> str:

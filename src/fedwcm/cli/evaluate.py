@@ -10,15 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fedwcm.cli.common import (
-    SubParsers,
-    add_personalize,
-    add_trained_model,
-    chosen_flags,
-    console,
-    personalize_by_text,
-    print_personalized,
-)
+from fedwcm.cli import common
 from fedwcm.config.flags import FLAGS, column_names
 from fedwcm.utils.json_record import finite
 from fedwcm.utils.text import bar
@@ -39,7 +31,7 @@ FAR = 0.15
 TITLES = {"test_accuracy": "accuracy", "test_loss": "test loss (NLL)", "test_ece": "calibration error (ECE)"}
 
 
-def add_parser(commands: SubParsers) -> None:
+def add_parser(commands: common.SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "evaluate",
@@ -50,11 +42,11 @@ def add_parser(commands: SubParsers) -> None:
     parser.add_argument(
         "--dataset", metavar="X", help=FLAGS["dataset"].help + " (default: the run's own test rows)"
     )
-    add_trained_model(parser)
+    common.add_trained_model(parser)
     for name in NAMES:
         text = "share to draw and test; by default all rows" if name == "test_fraction" else FLAGS[name].help
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=text)
-    add_personalize(parser)
+    common.add_personalize(parser)
     parser.add_argument(
         "--calibrate",
         action="store_true",
@@ -80,7 +72,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if arguments.calibrate or arguments.operating_point is not None:
         _fit(arguments)
-    options = chosen_flags(arguments, NAMES)
+    options = common.chosen_flags(arguments, NAMES)
     options["drop"] = column_names(arguments.drop)
     record = evaluate(
         arguments.folder,
@@ -93,7 +85,7 @@ def execute(arguments: argparse.Namespace) -> int:
     fine_tuned = None
     if arguments.personalize is not None:
         keywords = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
-        fine_tuned = personalize_by_text(arguments.folder, arguments.personalize, **keywords)
+        fine_tuned = common.personalize_by_text(arguments.folder, arguments.personalize, **keywords)
     if arguments.json:
         more = {} if fine_tuned is None else {"personalized": fine_tuned.to_json()}
         print(json.dumps(finite({"folder": arguments.folder, **record.to_json(), **more}), allow_nan=False))
@@ -102,7 +94,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.confusion:
         _print_confusion(record)
     if fine_tuned is not None:
-        print_personalized(fine_tuned)
+        common.print_personalized(fine_tuned)
     return 0
 
 
@@ -135,7 +127,7 @@ def _print_record(record: "EvaluationRecord") -> None:
         if isinstance(value, float):
             print(f"{TITLES.get(name, name.replace('_', ' ')):>24}  {value:.4f}")
     _print_notes(record)
-    console().print(_class_table(record, console().width))
+    common.console().print(_class_table(record, common.console().width))
     if record.client_accuracy:
         print("accuracy of each client:", ", ".join(f"{n}: {v:.4f}" for n, v in record.client_accuracy.items()))
 
@@ -200,7 +192,7 @@ def _print_confusion(record: "EvaluationRecord") -> None:
         table.add_column(Text(record.classes[c]), justify="right")
     for c in order:
         table.add_row(Text(record.classes[c]), *(str(record.confusion[c][d]) for d in order))
-    console().print(table)
+    common.console().print(table)
 
 
 def _head_to_tail(record: "EvaluationRecord") -> list[int]:
@@ -215,7 +207,7 @@ def _format(value: float | None) -> str:
 PREDICT_NAMES = ("data_dir", "label", "client", "drop", "encoding", "delimiter")
 
 
-def add_predict_parser(commands: SubParsers) -> None:
+def add_predict_parser(commands: common.SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "predict",
@@ -227,7 +219,7 @@ def add_predict_parser(commands: SubParsers) -> None:
     parser.add_argument(
         "--out", default="predictions.csv", metavar="FILE", help="CSV file (default: predictions.csv)"
     )
-    add_trained_model(parser)
+    common.add_trained_model(parser)
     parser.add_argument("--id", metavar="COLUMN", help="column that names the rows, kept in the predictions")
     for name in PREDICT_NAMES:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="X", help=FLAGS[name].help)
@@ -238,7 +230,7 @@ def execute_predict(arguments: argparse.Namespace) -> int:
     """Predict, and say where the predictions are."""
     from fedwcm import predict
 
-    options = chosen_flags(arguments, PREDICT_NAMES)
+    options = common.chosen_flags(arguments, PREDICT_NAMES)
     options["drop"] = column_names(arguments.drop)
     predictions = predict(
         arguments.folder,
@@ -254,7 +246,7 @@ def execute_predict(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def add_export_parser(commands: SubParsers) -> None:
+def add_export_parser(commands: common.SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "export",
@@ -264,7 +256,7 @@ def add_export_parser(commands: SubParsers) -> None:
     parser.add_argument("folder", metavar="RUN", help="folder of a finished run")
     parser.add_argument("--format", required=True, metavar="F", help="onnx, torchscript or state-dict")
     parser.add_argument("--out", required=True, metavar="FILE", help="the file to write")
-    add_trained_model(parser)
+    common.add_trained_model(parser)
     parser.set_defaults(execute=execute_export)
 
 

@@ -10,17 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedwcm.cli.common import (
-    COMMON,
-    SubParsers,
-    add_options,
-    add_personalize,
-    chosen_flags,
-    chosen_settings,
-    personalize_by_text,
-    print_personalized,
-    print_views,
-)
+from fedwcm.cli import common
 from fedwcm.config.flags import config_from
 from fedwcm.config.settings import FineTuning
 from fedwcm.utils.json_record import RecordError
@@ -30,7 +20,7 @@ if TYPE_CHECKING:
     from fedwcm.experiment.folder import RunFolder
 
 
-def add_parser(commands: SubParsers) -> None:
+def add_parser(commands: common.SubParsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "run",
@@ -47,7 +37,7 @@ def add_parser(commands: SubParsers) -> None:
         metavar="NAME",
         help="a method or recipe, with options: fedcm[alpha=0.2]; package.module:Name; or auto",
     )
-    add_options(parser)
+    common.add_options(parser)
     parser.add_argument("--out", metavar="DIR", help="folder of the run (default: a new one in runs/)")
     parser.add_argument(
         "--resume",
@@ -59,17 +49,17 @@ def add_parser(commands: SubParsers) -> None:
         action="store_true",
         help="import what the folder of a run, resumed or given as --config, names as package.module:Name",
     )
-    add_personalize(parser)
+    common.add_personalize(parser)
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, for scripts; no progress")
-    parser.shorten_help(["--method", "--out", "--resume", *COMMON])
+    parser.shorten_help(["--method", "--out", "--resume", *common.COMMON])
     parser.set_defaults(execute=execute)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run, then print the headline numbers and where the results are."""
-    flags, settings = chosen_flags(arguments), chosen_settings(arguments)
+    flags, settings = common.chosen_flags(arguments), common.chosen_settings(arguments)
     config = config_from(arguments.method, arguments.config, settings, **flags)
     if arguments.personalize is not None:
         FineTuning.parse(arguments.personalize)
@@ -119,7 +109,7 @@ def _require_clients_to_tune(arguments: argparse.Namespace) -> None:
     from fedwcm.data import synthetic
     from fedwcm.experiment.partitioning import partition_data
 
-    flags, settings = chosen_flags(arguments), chosen_settings(arguments)
+    flags, settings = common.chosen_flags(arguments), common.chosen_settings(arguments)
     config = describe_run(arguments.method, arguments.config, settings, flags, trust=arguments.trust)
     if config.data.dataset == synthetic.NAME:
         clients_to_tune((), None)
@@ -134,7 +124,7 @@ def _print_result(arguments: argparse.Namespace, result: "Result", folder: "RunF
         from fedwcm.experiment.run import Run
         from fedwcm.reports.write import report_or_warn
 
-        fine_tuned = personalize_by_text(folder.path, arguments.personalize, trust=True, write=True)
+        fine_tuned = common.personalize_by_text(folder.path, arguments.personalize, trust=True, write=True)
         if not arguments.no_report:
             report_or_warn(folder.path, [Run(folder)])  # again: it shows the fine-tuned clients
     if arguments.json:
@@ -142,9 +132,9 @@ def _print_result(arguments: argparse.Namespace, result: "Result", folder: "RunF
         print(json.dumps({"folder": str(folder.path), **result.summary.to_json(), **more}))
     elif not arguments.quiet:
         _print_summary(result, folder.report_file)
-        print_views(result.config.run.track, folder.path)
+        common.print_views(result.config.run.track, folder.path)
     if fine_tuned is not None and not arguments.json:
-        print_personalized(fine_tuned)
+        common.print_personalized(fine_tuned)
 
 
 def _print_summary(result: "Result", page: Path) -> None:

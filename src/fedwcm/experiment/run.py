@@ -11,19 +11,9 @@ from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import SECTIONS, Config, SelectBy
 from fedwcm.config.settings import Settings, decisive, to_settings
 from fedwcm.core.types import State
+from fedwcm.experiment import records
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.model_file import read_facts, read_model
-from fedwcm.experiment.records import (
-    ComparisonIndex,
-    EnvironmentRecord,
-    Outcome,
-    PartitionRecord,
-    PersonalizationRecord,
-    RoundRecord,
-    Summary,
-    outcome_of,
-    selected_record,
-)
 
 DEFAULTS = {key: value for key, value in to_settings(Config()).items() if key.partition(".")[0] in SECTIONS}
 IGNORED = ("run.seed", "run.diagnostics")
@@ -73,12 +63,12 @@ class Run:
         return self.folder.config()
 
     @cached_property
-    def history(self) -> list[RoundRecord]:
+    def history(self) -> list[records.RoundRecord]:
         """The evaluated rounds so far."""
         return self.folder.metrics(self.summary)
 
     @cached_property
-    def summary(self) -> Summary | None:
+    def summary(self) -> records.Summary | None:
         """How the run ended; None while it is in progress, or if it was stopped."""
         return self.folder.summary() if self.folder.finished else None
 
@@ -93,22 +83,22 @@ class Run:
         return read_model(self.folder)
 
     @cached_property
-    def partition(self) -> PartitionRecord | None:
+    def partition(self) -> records.PartitionRecord | None:
         """Who holds how many samples of which class."""
         return self.folder.partition()
 
     @cached_property
-    def personalized(self) -> PersonalizationRecord | None:
+    def personalized(self) -> records.PersonalizationRecord | None:
         """The clients before and after they have fine-tuned the model, if they have."""
         return self.folder.personalization()
 
     @cached_property
-    def environment(self) -> EnvironmentRecord | None:
+    def environment(self) -> records.EnvironmentRecord | None:
         """What made the run, where that is known; of a resumed run, the last process."""
         return next(reversed(self.folder.environments()), None)
 
     @cached_property
-    def index(self) -> ComparisonIndex:
+    def index(self) -> records.ComparisonIndex:
         """The comparison that the run is in; without runs if it is in none."""
         return ComparisonFolder.around(self.path).index()
 
@@ -151,16 +141,16 @@ class Run:
         return "" if self.partition is None else self.partition.digest or ""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> records.Outcome:
         """The headline numbers, those so far for an unfinished run."""
-        return self.summary or outcome_of(self.history, self.select_by)
+        return self.summary or records.outcome_of(self.history, self.select_by)
 
     @property
-    def kept(self) -> RoundRecord | None:
+    def kept(self) -> records.RoundRecord | None:
         """The round whose model is kept: the selected one if there is validation data, else the last."""
         if not self.history:
             return None
-        return selected_record(self.history, self.select_by) or self.history[-1]
+        return records.selected_record(self.history, self.select_by) or self.history[-1]
 
     @property
     def select_by(self) -> SelectBy:

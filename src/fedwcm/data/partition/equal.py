@@ -5,17 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.protocol import (
-    DirichletPartition,
-    check_count,
-    check_labels,
-    deal_counts,
-    deal_in_order,
-    draw_without_reuse,
-    equal_sizes,
-    log_dirichlet,
-    renormalise,
-)
+from fedwcm.data.partition import protocol
 
 # Every client must be able to hold every class, or some margins have no solution.
 _SMALLEST_PRIOR = 1e-30
@@ -30,17 +20,17 @@ class IID:
     clients: int
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
+        protocol.check_count("clients", self.clients)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = check_labels(labels, self.clients)
-        sizes = equal_sizes(labels.size, self.clients, rng)
-        return deal_in_order(rng.permutation(labels.size), np.arange(self.clients), sizes, self.clients)
+        labels = protocol.check_labels(labels, self.clients)
+        sizes = protocol.equal_sizes(labels.size, self.clients, rng)
+        return protocol.deal_in_order(rng.permutation(labels.size), np.arange(self.clients), sizes, self.clients)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Equal(DirichletPartition):
+class Equal(protocol.DirichletPartition):
     """Clients of equal size, each drawing its samples from its own Dirichlet(beta) prior over the classes.
 
     Samples are drawn without reuse, by all clients in turn, and a prior is renormalised when a class is
@@ -51,15 +41,15 @@ class Equal(DirichletPartition):
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = check_labels(labels, self.clients)
+        labels = protocol.check_labels(labels, self.clients)
         stock = np.bincount(labels)
-        sizes = equal_sizes(labels.size, self.clients, rng)
-        log_prior = log_dirichlet(self.beta, (self.clients, stock.size), rng)
-        return deal_counts(draw_without_reuse(log_prior, sizes, stock, rng), labels, rng)
+        sizes = protocol.equal_sizes(labels.size, self.clients, rng)
+        log_prior = protocol.log_dirichlet(self.beta, (self.clients, stock.size), rng)
+        return protocol.deal_counts(protocol.draw_without_reuse(log_prior, sizes, stock, rng), labels, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualIPF(DirichletPartition):
+class EqualIPF(protocol.DirichletPartition):
     """Clients of equal size: Dirichlet(beta) priors, scaled to both margins by iterative proportional fitting.
 
     The fit keeps each prior's odds as far as the client sizes and the class totals permit, so the mixes
@@ -69,17 +59,17 @@ class EqualIPF(DirichletPartition):
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = check_labels(labels, self.clients)
+        labels = protocol.check_labels(labels, self.clients)
         stock = np.bincount(labels)
         present = np.flatnonzero(stock)
-        sizes = equal_sizes(labels.size, self.clients, rng)
-        log_prior = log_dirichlet(self.beta, (self.clients, present.size), rng)
-        prior = np.maximum(renormalise(log_prior), _SMALLEST_PRIOR)
+        sizes = protocol.equal_sizes(labels.size, self.clients, rng)
+        log_prior = protocol.log_dirichlet(self.beta, (self.clients, present.size), rng)
+        prior = np.maximum(protocol.renormalise(log_prior), _SMALLEST_PRIOR)
         counts = np.zeros((self.clients, stock.size), dtype=np.int64)
         counts[:, present] = _round_to_margins(
             _fit_margins(prior, sizes, stock[present]), sizes, stock[present], rng
         )
-        return deal_counts(counts, labels, rng)
+        return protocol.deal_counts(counts, labels, rng)
 
 
 def _fit_margins(
@@ -106,4 +96,6 @@ def _round_to_margins(
     """Return whole numbers with exact margins, none below the table's entry rounded down."""
     whole = np.floor(table).astype(np.int64)
     log_fraction = np.log(np.maximum(table - whole, _SMALLEST_PRIOR))
-    return whole + draw_without_reuse(log_fraction, sizes - whole.sum(axis=1), stock - whole.sum(axis=0), rng)
+    return whole + protocol.draw_without_reuse(
+        log_fraction, sizes - whole.sum(axis=1), stock - whole.sum(axis=0), rng
+    )

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.protocol import (
-    DirichletPartition,
-    check_count,
-    check_labels,
-    deal_counts,
-    equal_sizes,
-    log_dirichlet,
-    renormalise,
-)
+from fedwcm.data.partition import protocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,15 +32,15 @@ class Pathological:
     classes_per_client: int = 2
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_count("classes_per_client", self.classes_per_client)
+        protocol.check_count("clients", self.clients)
+        protocol.check_count("classes_per_client", self.classes_per_client)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = check_labels(labels, self.clients)
+        labels = protocol.check_labels(labels, self.clients)
         left = np.bincount(labels)
         limit = max(self.classes_per_client, math.ceil((np.count_nonzero(left) - 1) / self.clients) + 1)
-        sizes = np.sort(equal_sizes(labels.size, self.clients, rng))[::-1]
+        sizes = np.sort(protocol.equal_sizes(labels.size, self.clients, rng))[::-1]
         counts = np.zeros((self.clients, left.size), dtype=np.int64)
         luck = rng.random((self.clients, self.classes_per_client))
         for turn, size in enumerate(sizes.tolist()):
@@ -59,7 +51,7 @@ class Pathological:
                 taken = _take_neighbours(left, size, limit)
                 rest = left - taken
             counts[turn], left = taken, rest
-        return deal_counts(rng.permutation(counts), labels, rng)
+        return protocol.deal_counts(rng.permutation(counts), labels, rng)
 
 
 def _take_shards(left: NDArray[np.int64], size: int, luck: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -86,7 +78,7 @@ def _take_neighbours(left: NDArray[np.int64], size: int, limit: int) -> NDArray[
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtendedDirichlet(DirichletPartition):
+class ExtendedDirichlet(protocol.DirichletPartition):
     """Each client is given `classes_per_client` classes; each class is shared by Dirichlet(beta) over its clients.
 
     The extended Dirichlet strategy of Li and Lyu (Convergence analysis of sequential federated learning on
@@ -100,22 +92,24 @@ class ExtendedDirichlet(DirichletPartition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("classes_per_client", self.classes_per_client)
+        protocol.check_count("classes_per_client", self.classes_per_client)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = check_labels(labels, self.clients)
+        labels = protocol.check_labels(labels, self.clients)
         stock = np.bincount(labels)
         present = np.flatnonzero(stock)
         width = min(max(self.classes_per_client, math.ceil(present.size / self.clients)), present.size)
         has_class, counts = _give_classes(stock[present], self.clients, width, rng)
-        shares = renormalise(log_dirichlet(self.beta, (present.size, self.clients), rng), has_class.T)
+        shares = protocol.renormalise(
+            protocol.log_dirichlet(self.beta, (present.size, self.clients), rng), has_class.T
+        )
         upto = np.cumsum(shares, axis=1)
         rest = (stock[present] - counts.sum(axis=0))[:, None]
         counts += np.diff((upto / upto[:, -1:] * rest).astype(np.int64), axis=1, prepend=0).T
         table = np.zeros((self.clients, stock.size), dtype=np.int64)
         table[:, present] = rng.permutation(counts)
-        return deal_counts(table, labels, rng)
+        return protocol.deal_counts(table, labels, rng)
 
 
 def _give_classes(

@@ -6,19 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.protocol import (
-    DirichletPartition,
-    check_count,
-    check_labels,
-    check_positive,
-    deal_in_order,
-    equal_sizes,
-    group_by_owner,
-    log_dirichlet,
-    rank_within,
-    renormalise,
-    shuffle_by_class,
-)
+from fedwcm.data.partition import protocol
 
 _GROUP = 10
 _ATTEMPTS = 1000
@@ -27,7 +15,7 @@ _ATTEMPTS_OF_ALL_GROUPS = 500_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class CReFF(DirichletPartition):
+class CReFF(protocol.DirichletPartition):
     """Dirichlet(beta) shares within groups of clients, then one long row cut into equal parts.
 
     The shuffled samples are shared out among groups of ten clients (the last may be smaller). In a group
@@ -42,7 +30,7 @@ class CReFF(DirichletPartition):
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = check_labels(labels, self.clients)
+        labels = protocol.check_labels(labels, self.clients)
         classes = int(labels.max()) + 1
         edges = np.append(np.arange(0, self.clients, _GROUP), self.clients)
         group = np.repeat(np.arange(edges.size - 1), np.diff(edges * labels.size // self.clients))
@@ -54,8 +42,8 @@ class CReFF(DirichletPartition):
         by_cell = np.argsort(cell, kind="stable")
         member = np.repeat(np.resize(np.arange(_GROUP), counts.size), counts.ravel())
         row = np.lexsort((cell[by_cell], member, group[by_cell]))
-        sizes = equal_sizes(labels.size, self.clients, rng)
-        return deal_in_order(shuffled[by_cell][row], np.arange(self.clients), sizes, self.clients)
+        sizes = protocol.equal_sizes(labels.size, self.clients, rng)
+        return protocol.deal_in_order(shuffled[by_cell][row], np.arange(self.clients), sizes, self.clients)
 
 
 def _divide_groups(
@@ -87,7 +75,9 @@ def _try_division(
     average = stock.sum(axis=1) / is_member.sum(axis=1)
     for c in range(stock.shape[1]):
         below = is_member & (sizes < average[:, None])
-        upto = np.cumsum(renormalise(log_dirichlet(beta, (stock.shape[0], _GROUP), rng), below), axis=1)
+        upto = np.cumsum(
+            protocol.renormalise(protocol.log_dirichlet(beta, (stock.shape[0], _GROUP), rng), below), axis=1
+        )
         cuts = (upto / upto[:, -1:] * stock[:, c, None]).astype(np.int64)
         counts[:, c] = np.diff(cuts, axis=1, prepend=0)
         sizes += counts[:, c]
@@ -108,14 +98,14 @@ class BalanceFL:
     tau_ratio: float = 2
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
-        check_positive("tau_ratio", self.tau_ratio)
+        protocol.check_count("clients", self.clients)
+        protocol.check_positive("tau_ratio", self.tau_ratio)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = check_labels(labels, self.clients)
+        labels = protocol.check_labels(labels, self.clients)
         counts = np.bincount(labels)
-        sizes = equal_sizes(labels.size, self.clients, rng)
+        sizes = protocol.equal_sizes(labels.size, self.clients, rng)
         smallest_class = counts[counts > 0].min()
         block = int(np.clip(self.tau_ratio * smallest_class, 1, labels.size))
 
@@ -124,12 +114,12 @@ class BalanceFL:
         rounds = math.ceil(sizes.max() / block)
         receivers = rng.permuted(np.tile(np.arange(self.clients), (rounds, 1)), axis=1)
         amounts = np.clip(sizes[receivers] - block * np.arange(rounds)[:, None], 0, block)
-        order = shuffle_by_class(rarity[labels], rng)
-        return deal_in_order(order, receivers.ravel(), amounts.ravel(), self.clients)
+        order = protocol.shuffle_by_class(rarity[labels], rng)
+        return protocol.deal_in_order(order, receivers.ravel(), amounts.ravel(), self.clients)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedGraB(DirichletPartition):
+class FedGraB(protocol.DirichletPartition):
     """Very unequal clients: each sample goes to one by its class's shares q ~ Dirichlet(beta) over the clients.
 
     Sizes come out very unequal and some clients empty. Samples then move, one at a time and at random,
@@ -140,11 +130,11 @@ class FedGraB(DirichletPartition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("min_samples", self.min_samples)
+        protocol.check_count("min_samples", self.min_samples)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = check_labels(labels, self.clients)
+        labels = protocol.check_labels(labels, self.clients)
         needed = self.clients * self.min_samples
         if needed > labels.size:
             raise ValueError(
@@ -155,7 +145,7 @@ class FedGraB(DirichletPartition):
         for c, count in enumerate(np.bincount(labels)):
             shares = rng.dirichlet(np.full(self.clients, self.beta))
             owner[labels == c] = rng.choice(self.clients, size=count, p=shares)
-        return group_by_owner(_fill_up(owner, self.clients, self.min_samples, rng), self.clients)
+        return protocol.group_by_owner(_fill_up(owner, self.clients, self.min_samples, rng), self.clients)
 
 
 def _fill_up(
@@ -166,7 +156,7 @@ def _fill_up(
     missing = np.maximum(min_samples - sizes, 0)
     surplus = _take_from_largest(sizes, int(missing.sum()), rng)
     order = rng.permutation(owner.size)
-    moved = order[rank_within(owner[order]) < surplus[owner[order]]]
+    moved = order[protocol.rank_within(owner[order]) < surplus[owner[order]]]
     filled = owner.copy()
     filled[moved] = np.repeat(np.arange(clients), missing)
     return filled
