@@ -224,18 +224,19 @@ def draw(found: Results) -> None:
     cells = sorted(ordered(found, 0), key=lambda cell: mean[cell, grid.RECIPE])
     shades = {grid.RECIPE: LIGHT[1], "fedavg": LIGHT[0]} | dict.fromkeys(OTHERS, "#9aa4ae")
     with mpl.rc_context(cast(Any, STYLE)):
-        figure, axes = plt.subplots(figsize=(8.2, 4.2), layout="constrained")
+        figure, axes = plt.subplots(figsize=(7.4, 4.4), layout="constrained")
         for arm in (*OTHERS, "fedavg", grid.RECIPE):
             size = 90 if arm == grid.RECIPE else 32
             lines = [y for y, cell in enumerate(cells) if (cell, arm) in mean]
             axes.scatter([mean[cells[y], arm] for y in lines], lines, size, color=shades[arm], zorder=3)
         axes.set_yticks(range(len(cells)), [label(cell) for cell in cells])
-        axes.set(xlabel=f"accuracy on the rare classes, mean of {seeds} seeds", xlim=(0, 1))
-        notes = {grid.RECIPE: f"{grid.RECIPE}", "fedavg": "FedAvg", OTHERS[-1]: f"{len(OTHERS)} other methods"}
+        axes.set(xlabel=f"accuracy, mean of {seeds} seeds", xlim=(0, 0.95))
+        axes.set_title("Accuracy on the rare classes", loc="left", weight="bold", size=13, pad=28)
+        notes = {grid.RECIPE: grid.RECIPE, "fedavg": "FedAvg", OTHERS[-1]: f"{len(OTHERS)} other methods"}
         for place, (arm, text) in enumerate(notes.items()):
-            axes.text(
-                0.99, 0.2 - 0.07 * place, text, color=shades[arm], ha="right", transform=axes.transAxes, size=11
-            )
+            left, size = 0.015 + 0.2 * place, 90 if arm == grid.RECIPE else 32
+            axes.scatter(left, 1.045, size, color=shades[arm], transform=axes.transAxes, clip_on=False)
+            axes.text(left + 0.025, 1.045, text, va="center", transform=axes.transAxes, size=11)
         figure.savefig(FIGURE, metadata={"Date": None}, transparent=True)
         plt.close(figure)
     FIGURE.write_text(FIGURE.read_text(encoding="utf-8").replace("<defs>", DARK + "<defs>", 1), encoding="utf-8")
@@ -245,6 +246,8 @@ OTHERS = [arm for arm in grid.DRAWN if arm not in ("fedavg", grid.RECIPE)]
 DARK = """<style>@media (prefers-color-scheme: dark) {
   text:not([style*="fill"]) { fill: #c9d1d9 }
   path[style*="#000000"], use[style*="#000000"] { stroke: #8b949e !important }
+  [style*="#0072b2"] { fill: #56b4e9 !important; stroke: #56b4e9 !important }
+  [style*="#9aa4ae"] { fill: #6e7781 !important; stroke: #6e7781 !important }
 }</style>
 """
 """What makes the figure legible on a dark page."""
