@@ -1,7 +1,5 @@
 """The path of a preset from its TOML file to the table, at a tiny fraction; and the laws of its parts."""
 
-import csv
-import io
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,16 +13,13 @@ from fedwcm.config.recipes import RECIPE_SETS, expand_sets
 from fedwcm.config.settings import Settings
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.server import RoundMeasures
-from fedwcm.reports.figures import Curves
 from fedwcm.reproduction.cells import Cell, Scope, expand
 from fedwcm.reproduction.command import listing, reproduce
 from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu, stored_rates
-from fedwcm.reproduction.figures import draw_beside_paper, figures
 from fedwcm.reproduction.pages import command_line
 from fedwcm.reproduction.presets import chosen_methods, load_preset, preset_names, split_labels
-from fedwcm.reproduction.store import ResultStore, StoredRun, read_run
-from fedwcm.reproduction.table import Entry, PaperTable, csv_text, markdown, rows_of_paper
-from tests.records import round_record, summary
+from fedwcm.reproduction.store import ResultStore, read_run
+from fedwcm.reproduction.table import PaperTable, rows_of_paper
 
 TINY = Scope(
     dataset=["digits"],
@@ -360,41 +355,3 @@ def test_a_run_that_diverged_before_it_was_tested_is_shown_as_such(name: str, tm
     table, _ = run(name, tmp_path, scope)
     assert "diverged" in table
     assert "not run" not in table
-
-
-def outcome(seed_accuracy: float | None, diverged: str | None = None) -> StoredRun:
-    history = [] if seed_accuracy is None else [round_record(1, test_accuracy=seed_accuracy)]
-    measured = {"final_accuracy": seed_accuracy, "balanced_accuracy": seed_accuracy}
-    return StoredRun(summary(**measured, diverged=diverged), history)
-
-
-def test_the_last_accuracy_of_a_diverged_run_is_in_no_mean(tmp_path: Path) -> None:
-    preset = load_preset("figure10")
-    lost = "round 3: the model is not finite"
-    runs = {
-        "1": [outcome(0.5), outcome(0.7), outcome(0.1, lost)],
-        "5": [outcome(0.1, lost)],
-        "10": [outcome(None)],
-    }
-    cells = [
-        Entry({"dataset": "digits", "epochs": epochs, "method": "FedAvg"}, found, 3, 0.5)
-        for epochs, found in runs.items()
-    ]
-    rows = list(csv.DictReader(io.StringIO(csv_text(cells))))
-    assert [(row["ours"], row["seeds"], row["diverged"], row["difference"]) for row in rows] == [
-        ("0.6", "2", "1", "0.1"),
-        ("", "0", "1", ""),
-        ("", "0", "0", ""),
-    ]
-    assert rows[0]["std"] == f"{np.std([0.5, 0.7], ddof=1):.6g}"
-    table = markdown(preset, cells)
-    drawn = tmp_path / "beside.png"
-    assert draw_beside_paper(cells, drawn)
-    assert drawn.read_bytes().startswith(b"\x89PNG")
-    assert not draw_beside_paper([replace(entry, paper=None) for entry in cells], drawn)
-    assert "0.600 ± 0.141 (1 of 3 diverged) / 0.500" in table
-    assert "diverged / 0.500 |" in table
-    (figure,) = figures(preset, cells)
-    assert isinstance(figure, Curves)
-    assert [(curve.x, curve.y) for curve in figure.curves] == [([1.0, 5.0], [pytest.approx(0.6), None])]
-    assert "diverged are left out" in figure.caption

@@ -92,13 +92,16 @@ class Entry:
         return _mean(run.balanced_accuracy for run in self.measured)
 
     @property
+    def balanced_spread(self) -> float | None:
+        return _spread(run.balanced_accuracy for run in self.measured)
+
+    @property
     def unbalanced(self) -> bool:
         return any(run.summary.has_unbalanced_test_set for run in self.runs)
 
     @property
     def spread(self) -> float | None:
-        values = [run.final_accuracy for run in self.measured if run.final_accuracy is not None]
-        return float(np.std(values, ddof=1)) if len(values) > 1 else None
+        return _spread(run.final_accuracy for run in self.measured)
 
     @property
     def difference(self) -> float | None:
@@ -122,9 +125,12 @@ def entries(preset: Preset, runs: Sequence[tuple[Cell, StoredRun | None]]) -> li
 
 
 def markdown(preset: Preset, cells: Sequence[Entry]) -> str:
-    """Return the table as Markdown: ours (± over the seeds) and the paper's; our best at a place in bold."""
+    """Return the table as Markdown: ours (± over the seeds) and the paper's; our best at a place in bold.
+
+    On an unbalanced test set the balanced accuracy comes first, unless the paper's accuracies stand beside.
+    """
     rows, columns = (_axes(axes, cells) for axes in (preset.rows, preset.columns))
-    best = _best(cells)
+    best = _best(cells, led := led_by_classes(cells))
     across = list(dict.fromkeys(_part(entry, columns) for entry in cells))
     heads = [
         ", ".join(named_value(axis, value) for axis, value in zip(columns, part, strict=True)) for part in across
@@ -132,7 +138,7 @@ def markdown(preset: Preset, cells: Sequence[Entry]) -> str:
     lines = [[*(SYMBOLS.get(axis, axis) for axis in rows), *(head or "accuracy" for head in heads)]]
     for down in dict.fromkeys(_part(entry, rows) for entry in cells):
         by_column = {_part(entry, columns): entry for entry in cells if _part(entry, rows) == down}
-        lines.append([*down, *(_cell(by_column[part], best) if part in by_column else "" for part in across)])
+        lines.append([*down, *(_cell(by_column[part], best, led) if part in by_column else "" for part in across)])
     rule = ["---"] * len(lines[0])
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
 
@@ -167,12 +173,22 @@ def place_of(entry: Entry) -> Point:
     return tuple((axis, value) for axis, value in entry.point.items() if axis != "method")
 
 
-def _best(cells: Sequence[Entry]) -> dict[Point, float]:
+def led_by_classes(cells: Sequence[Entry]) -> bool:
+    """Return whether the mean over the classes ranks the methods."""
+    return any(entry.unbalanced for entry in cells) and all(entry.paper is None for entry in cells)
+
+
+def _first(entry: Entry, led: bool) -> float | None:
+    """Return the number that ranks an entry: over the classes, or over all samples."""
+    return entry.balanced if led else entry.ours
+
+
+def _best(cells: Sequence[Entry], led: bool) -> dict[Point, float]:
     """Return our highest accuracy at every place that has several methods."""
     values: dict[Point, list[float]] = {}
     for entry in cells:
-        if entry.ours is not None:
-            values.setdefault(place_of(entry), []).append(entry.ours)
+        if (first := _first(entry, led)) is not None:
+            values.setdefault(place_of(entry), []).append(first)
     return {place: max(each) for place, each in values.items() if len(each) > 1}
 
 
@@ -180,19 +196,25 @@ def _part(entry: Entry, axes: Sequence[str]) -> tuple[str, ...]:
     return tuple(entry.point[axis] for axis in axes)
 
 
-def _cell(entry: Entry, best: Mapping[Point, float]) -> str:
-    if entry.ours is None:
+def _cell(entry: Entry, best: Mapping[Point, float], led: bool) -> str:
+    first, spread = _first(entry, led), entry.balanced_spread if led else entry.spread
+    if first is None:
         ours = "diverged" if entry.runs else "not run"
     else:
-        ours = f"**{entry.ours:.3f}**" if entry.ours == best.get(place_of(entry)) else f"{entry.ours:.3f}"
-        ours += f" ± {entry.spread:.3f}" if entry.spread is not None else ""
-        if entry.unbalanced and entry.balanced is not None:
-            ours += f" (balanced {entry.balanced:.3f})"
+        ours = f"**{first:.3f}**" if first == best.get(place_of(entry)) else f"{first:.3f}"
+        ours += f" ± {spread:.3f}" if spread is not None else ""
+        if entry.unbalanced and (beside := _first(entry, not led)) is not None:
+            ours += f" ({'accuracy' if led else 'balanced'} {beside:.3f})"
         if entry.diverged:
             ours += f" ({entry.diverged} of {len(entry.runs)} diverged)"
         if len(entry.runs) < entry.wanted:
             ours += f" ({len(entry.runs)} of {entry.wanted} seeds)"
     return ours if entry.paper is None else f"{ours} / {entry.paper:.3f}"
+
+
+def _spread(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
