@@ -1,5 +1,7 @@
 """The pages of results say what their scripts compute."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ from tools.generated import write_blocks
 from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.reports.statistics import paired_test, seed_test
 from fedwcm.reproduction.cells import Scope
+from fedwcm.reproduction.command import reproduce
+from fedwcm.reproduction.pages import WRITTEN_BY
 from fedwcm.reproduction.table import rows_of_paper
 
 FASHION = [("fashion-mnist", factor) for factor in (1, 0.5, 0.1, 0.05, 0.01)]
@@ -50,6 +54,21 @@ def test_the_tables_of_cifar10_are_those_of_the_runs() -> None:
         measure_cifar10._resnets(),
     ):
         assert "\n".join(lines) in text
+
+
+def test_a_page_says_which_fedcm_it_has(tmp_path: Path) -> None:
+    def is_said(method: str) -> bool:
+        pages = reproduce(
+            "table4", methods=[method], dataset=["digits"], results=tmp_path, pages_only=True, say=str
+        )
+        return "(`fedcm-nominal`)" in pages.markdown.read_text(encoding="utf-8")
+
+    assert is_said("FedCM")
+    assert not is_said("fedcm")
+    texts = [page.read_text(encoding="utf-8") for page in measure_gain.PAGE.parent.glob("*.md")]
+    tables = [text for text in texts if WRITTEN_BY in text and "| FedCM |" in text]
+    assert len(tables) > 20
+    assert all("(`fedcm-nominal`)" in text for text in tables)
 
 
 def test_what_is_said_of_one_client_follows_from_the_tables() -> None:

@@ -14,13 +14,15 @@ from fedwcm.reports.page import page
 from fedwcm.reports.paper import draw_figures
 from fedwcm.reproduction.cells import Cell, Scope
 from fedwcm.reproduction.figures import draw_beside_paper, figures
-from fedwcm.reproduction.presets import Preset, house_settings
+from fedwcm.reproduction.presets import Preset, chosen_methods, house_settings
 from fedwcm.reproduction.store import read_run, unpack
 from fedwcm.reproduction.table import Entry, csv_text, entries, led_by_classes, markdown
 
 CURVE_POINTS = 50
 OF_PAPER = ("table", "figure", "appendix")
 """How the names of presets begin that are of the paper."""
+
+NOMINAL = "fedcm-nominal"
 
 WRITTEN_BY = "Written by `"
 """Before the command of a page."""
@@ -88,7 +90,7 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: Sequence[
         "",
         f"{WRITTEN_BY}{command_line(preset, scope)}`: {done} of {wanted} runs done.",
         "",
-        f"Cells: {numbers}{spread}.",
+        f"Cells: {numbers}{spread}{_nominal(preset, scope)}.",
         "",
     ]
     if changes := _changes(preset, scope):
@@ -102,6 +104,12 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: Sequence[
     house = {key: value for key, value in house_settings().items() if key not in preset.settings}
     lines += [f"Settings that the paper leaves out: {_options(house)}.", ""]
     return "\n".join(lines)
+
+
+def _nominal(preset: Preset, scope: Scope) -> str:
+    """Say which FedCM this is, where its name does not tell it from the exact one."""
+    untold = chosen_methods(preset, scope.methods).get("FedCM") == NOMINAL
+    return f"; FedCM divides by E·n/b (`{NOMINAL}`)" if untold else ""
 
 
 def _title(preset: Preset, scope: Scope) -> str:
