@@ -41,8 +41,8 @@ Every contender runs in its own process and its own environment, prepares everyt
 lets one contender at a time run one round, in a different order in each sweep, and suspends the others, so that
 disturbances of the machine affect all contenders alike. A ratio is the median of the ratios within a sweep.
 Warm-up rounds are not timed, and memory is measured in an additional untimed round. Rounds of a few milliseconds
-(J3) are run ten in a row: alone, each would find the caches full of the other contenders' data, which in a run
-only the first round does; that made this package's rounds 1.3 times as long.
+(J3) are run ten in a row. Alone, each would find the caches full of the other contenders' data, which in a run
+happens to the first round only. That made this package's rounds 1.3 times as long.
 
 All contenders load the same samples, divided among the same clients, and start from the same weights of the same
 model. All take the same local steps on reshuffled batches (pfl does not reshuffle by default; a variant does). The
