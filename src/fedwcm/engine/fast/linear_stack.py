@@ -66,6 +66,17 @@ def linear_layers(network: Network) -> list[LinearLayer] | None:
     return layers if plain else None
 
 
+def run_layers(layers: Sequence[LinearLayer], w: Vec, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits of models `w (K, P)` on inputs `(K, b, …)`, and the features, without a tape."""
+    value = features = inputs.flatten(start_dim=2)
+    for layer in layers:
+        features = value
+        value = _affine(features, layer.parameters(w))
+        if layer.activation is not None:
+            value = layer.activation[0](value)
+    return value, features
+
+
 def _in_order(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Yield the modules that a sequence runs in order, with the prefix of their parameter names."""
     if type(module).forward is not nn.Sequential.forward:
