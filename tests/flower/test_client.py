@@ -268,7 +268,7 @@ def test_a_server_makes_a_client_keep_its_state_under_one_name_in_a_run(tmp_path
             asked = ConfigRecord({**request.content.config_records["asked"], "run_id": "another"})
             content = RecordDict({**request.content, "asked": asked})
             again = nodes.node_of(0).handle(Message(content, request.metadata.dst_node_id, "train.train"))
-            reasons.append(again.error.reason)
+            reasons.append(str(again.error.reason))
         return reply
 
     nodes.mischief = rename

@@ -4,7 +4,7 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -130,6 +130,13 @@ class Outcome(JsonRecord):
         return self.final_accuracy if self.selected_accuracy is None else self.selected_accuracy
 
 
+OF_KEPT_MODEL = (
+    *("balanced_accuracy", "macro_f1", "many", "medium", "few", "test_loss", "test_ece"),
+    *("client_mean", "client_worst_decile", "client_std", "train_set_accuracy"),
+)
+"""The numbers of an outcome that are those of the round whose model is kept."""
+
+
 def selected_record(
     history: Sequence[RoundRecord], select_by: SelectBy = "balanced_accuracy"
 ) -> RoundRecord | None:
@@ -147,27 +154,17 @@ def outcome_of(history: Sequence[RoundRecord], select_by: SelectBy = "balanced_a
         return Outcome(rounds=rounds, final_accuracy=None, best_accuracy=None)
     selected = selected_record(history, select_by)
     kept = selected or history[-1]
+    numbers: dict[str, Any] = {name: kept.number(name) for name in OF_KEPT_MODEL}
+    if selected is not None:
+        numbers |= {"selected_round": selected.round, "selected_accuracy": selected.test_accuracy}
+        numbers |= {name: selected.number(name) for name in VALIDATION_METRICS.values()}
     return Outcome(
         rounds=rounds,
         final_accuracy=tested[-1],
         last_mean_accuracy=float(np.mean(tested[-LAST_EVALUATIONS:])),
         best_accuracy=max(tested),
-        balanced_accuracy=kept.balanced_accuracy,
-        macro_f1=kept.macro_f1,
-        many=kept.many,
-        medium=kept.medium,
-        few=kept.few,
-        test_loss=kept.test_loss,
-        test_ece=kept.test_ece,
-        selected_round=None if selected is None else selected.round,
-        selected_accuracy=None if selected is None else selected.test_accuracy,
-        val_accuracy=None if selected is None else selected.val_accuracy,
-        val_balanced_accuracy=None if selected is None else selected.val_balanced_accuracy,
-        client_mean=kept.client_mean,
-        client_worst_decile=kept.client_worst_decile,
-        client_std=kept.client_std,
-        train_set_accuracy=kept.number("train_set_accuracy"),
         metrics=kept.metrics,
+        **numbers,
     )
 
 

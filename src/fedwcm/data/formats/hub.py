@@ -48,7 +48,10 @@ def read_hub_splits(where: str, splits: Mapping[str, Any], options: ReadOptions)
         warnings.warn(f"{where}: the splits {quote_names(others)} are ignored", stacklevel=4)
     leading = splits[names.get("train") or next(iter(names.values()))]
     roles, image, features = _find_columns(where, leading.features, options)
-    tables = {part: _to_table(splits[name], [*roles.values(), *features]) for part, name in names.items()}
+    tables = {
+        part: splits[name].select_columns([*roles.values(), *features]).with_format("arrow")[:]
+        for part, name in names.items()
+    }
     places = {part: f"{where} ({name})" for part, name in names.items()}
     values = {part: read_roles(places[part], table, roles) for part, table in tables.items()}
     encoding, drawn = options.known, None
@@ -110,10 +113,6 @@ def _find_only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -
     if len(names) > 1:
         raise ValueError(f"{where} has several {kind} columns, {', '.join(names)}: {advice}")
     return names[0] if names else None
-
-
-def _to_table(rows: Any, columns: list[str]) -> Any:
-    return rows.select_columns(columns).with_format("arrow")[:]
 
 
 def _open_images(where: str, rows: Any, column: str) -> Iterator[tuple[str, "Image"]]:
