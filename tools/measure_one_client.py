@@ -1,6 +1,6 @@
 """Write the table of docs/one-client.md: what one or two clients of ten that lie can do, under each bound.
 
-    python -m tools.measure_one_client [fedwcm] [fedavg] [backdoor] ["backdoor once"]
+    python -m tools.measure_one_client [fedwcm] [fedavg] [weakest] [backdoor] ["backdoor once"]
 
 A liar claims the largest score that a client can have, and sends either ten times its increment the other way
 (`reversed`), or an increment of the head's bias alone, a hundred times as long as its own, that makes the model
@@ -62,6 +62,17 @@ BOUNDS: dict[str, dict[str, object]] = {
 }
 CASES = {"honest": (0, ""), "reversed, 1": (1, "reversed"), "reversed, 2": (2, "reversed")}
 CASES |= {"one class, 1": (1, "one class"), "one class, 2": (2, "one class")}
+
+
+WEAKEST: dict[str, tuple[str, dict[str, object]]] = {
+    "SCAFFOLD": ("scaffold", SHARE),
+    "FedDyn": ("feddyn", SHARE),
+    "FedWCM, three of ten clients a round": ("fedwcm", {**SHARE, **RATIO, "participation.fraction": 0.3}),
+    "FedWCM, two of ten clients a round": ("fedwcm", {**SHARE, **RATIO, "participation.fraction": 0.2}),
+    "FedAvg, three of ten clients a round": ("fedavg", {**SHARE, **RATIO, "participation.fraction": 0.3}),
+    "FedAvg, two of ten clients a round": ("fedavg", {**SHARE, **RATIO, "participation.fraction": 0.2}),
+}
+"""Runs in which the defaults of Flower bound little."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,13 +181,25 @@ def outcome(method: str, bounds: dict[str, object], count: int, attack: str, see
 def _table(cases: Mapping[str, tuple[str, int, str]]) -> list[str]:
     lines = [f"| bound | {' | '.join(cases)} |", "|---" * (len(cases) + 1) + "|"]
     for name, bounds in BOUNDS.items():
-        cells = []
-        for method, count, attack in cases.values():
-            values = [outcome(method, bounds, count, attack, seed) for seed in SEEDS]
-            cells.append(f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}")
+        cells = [_cell(method, bounds, count, attack) for method, count, attack in cases.values()]
         lines.append(f"| {name} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     return lines
+
+
+def _weakest() -> list[str]:
+    cases = [name for name, (count, _) in CASES.items() if count < 2]
+    lines = [f"| run | {' | '.join(cases)} |", "|---" * (len(cases) + 1) + "|"]
+    for name, (method, options) in WEAKEST.items():
+        cells = [_cell(method, options, *CASES[case]) for case in cases]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
+def _cell(method: str, options: dict[str, object], count: int, attack: str) -> str:
+    values = [outcome(method, options, count, attack, seed) for seed in SEEDS]
+    return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"
 
 
 def _cases(table: str) -> dict[str, tuple[str, int, str]]:
@@ -190,8 +213,8 @@ def main() -> None:
     """Write the tables that are named as arguments, or all of them."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    for table in sys.argv[1:] or ("fedwcm", "fedavg", "backdoor", "backdoor once"):
-        write_blocks(PAGE, {table: _table(_cases(table))})
+    for table in sys.argv[1:] or ("fedwcm", "fedavg", "weakest", "backdoor", "backdoor once"):
+        write_blocks(PAGE, {table: _weakest() if table == "weakest" else _table(_cases(table))})
 
 
 if __name__ == "__main__":

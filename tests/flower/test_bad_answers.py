@@ -337,6 +337,15 @@ def test_robust_aggregation_is_refused_where_sums_must_agree() -> None:
         serve(grid(config), config, model, test_data)
 
 
+@pytest.mark.parametrize(("method", "bounded"), [("scaffold", False), ("fedwcm", True)])
+def test_a_run_without_a_bound_on_the_length_of_uploads_says_so(
+    method: str, bounded: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = run_config(method, **FULL, **{"run.rounds": 1})
+    assert serve(grid(config), config, model, test_data) is not None
+    assert ("one client that lies can spoil the run" in caplog.text) is not bounded
+
+
 def test_a_run_in_which_nobody_is_finite_has_diverged() -> None:
     config = run_config("fedavg", **FULL, **{"local.lr": 1e30, "local.clip": "none"})
     with pytest.raises(DivergedError, match="5 of 5 updates have a NaN or an infinity in round"):

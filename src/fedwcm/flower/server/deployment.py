@@ -57,6 +57,11 @@ EXPOSED = (
     "attack on the first ones of FedWCM found 76 % of all class counts exactly (docs/privacy.md)"
 )
 
+UNBOUNDED = (
+    "the length of uploads has no bound (aggregation.norm_ratio is off): one client that lies can spoil the run "
+    "(docs/one-client.md)"
+)
+
 Watch = Callable[[int, State], Mapping[str, object]]
 """Gets the round and the model's state dict at every evaluation; what it returns is recorded."""
 
@@ -110,6 +115,8 @@ class Deployment:
         _require_compatible(config, components.method, server_model, federation)
         if config.privacy.mode == "he" and not federation.secure_aggregation:
             LOG.warning(EXPOSED)
+        if config.aggregation.norm_ratio is None and config.aggregation.rule == "mean":
+            LOG.warning(UNBOUNDED)
         if (
             folder is None and self.initial is None
         ):  # an app that gives the model to start from gets the trained one
