@@ -48,7 +48,8 @@ RUN = {
     "run.eval_every": ROUNDS,
     "run.device": "cpu",
 }
-SHARE, RATIO = {"aggregation.max_share": 0.2}, {"aggregation.norm_ratio": 2.0}
+SHARE: dict[str, object] = {"aggregation.max_share": 0.2}
+RATIO: dict[str, object] = {"aggregation.norm_ratio": 2.0}
 BOUNDS: dict[str, dict[str, object]] = {
     "none (the simulator's default)": {},
     "`max_share = 0.2`": {**SHARE},

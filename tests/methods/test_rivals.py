@@ -17,7 +17,6 @@ from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, Ints, State, Uploads, Vec
 from fedwcm.engine.network import Network
 from fedwcm.engine.uploads import UploadRows
-from fedwcm.flower.app.options import FlowerOptions
 from fedwcm.flower.server.deployment import _require_compatible
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.fedexp import FedExP
@@ -189,8 +188,8 @@ def test_single_uploads_are_for_methods_that_declare_it() -> None:
 def test_secure_aggregation_refuses_a_method_that_reads_single_uploads() -> None:
     config, network = Config(method=Component("krum")), Network(mlp())
     with pytest.raises(ValueError, match=r"method.name = 'krum' is not possible with flower.secure_aggregation"):
-        _require_compatible(config, Krum(), network, FlowerOptions(secure_aggregation=True))
-    _require_compatible(config, Krum(), network, FlowerOptions())
+        _require_compatible(config, Krum(), network, True)
+    _require_compatible(config, Krum(), network, False)
 
 
 def test_power_of_choice_asks_the_candidates_with_the_largest_losses() -> None:

@@ -127,11 +127,8 @@ class FlowerOptions:
 
 def require_discreet(method: Method, privacy: PrivacyOptions, secure: bool) -> None:
     """Raise ValueError if clients would upload in plain numbers what the run hides: both sides check."""
-    if method.discloses and privacy.protects and not secure:
-        raise ValueError(
-            f"method.name = {method.name!r} is not possible with privacy without flower.secure_aggregation: "
-            f"clients upload {method.discloses}"
-        )
+    uploaded = f"another with privacy and without flower.secure_aggregation: its clients upload {method.discloses}"
+    require(not (method.discloses and privacy.protects and not secure), "method.name", method.name, uploaded)
 
 
 @dataclass(frozen=True)
@@ -147,13 +144,16 @@ class AppOptions:
         privacy = self.config.privacy
         return max(HIDING, privacy.min_contributors - 1) if privacy.mode == "he" else HIDING
 
-    def require_shared_metrics(self) -> None:
-        """Raise ValueError if clients are to evaluate models in a run that protects what their metrics tell."""
-        privacy, flower = self.config.privacy, self.federation
-        private = privacy.protects or flower.secure_aggregation
-        why = "0 in a run with privacy or secure aggregation: accuracies of chosen models tell class counts"
-        met = not flower.fraction_evaluate or not private or flower.share_metrics
-        require(met, "flower.fraction_evaluate", flower.fraction_evaluate, f"{why} (flower.share_metrics)")
+    def require_shared_metrics(self, method: Method) -> None:
+        """Raise ValueError for a need of numbers that private runs withhold, since they tell class counts."""
+        flower = self.federation
+        if flower.share_metrics or not (self.config.privacy.protects or flower.secure_aggregation):
+            return
+        why = "in a run with privacy or secure aggregation: accuracies of chosen models tell class counts"
+        asked, allowed = flower.fraction_evaluate, f"0 {why} (flower.share_metrics)"
+        require(not asked, "flower.fraction_evaluate", asked, allowed)
+        needed = "one that reads no training losses, which clients withhold with privacy (flower.share_metrics)"
+        require(not method.reads_losses, "method.name", method.name, needed)
 
     def require_reachable(self, clients: int) -> None:
         """Raise ValueError if a round over this many clients could never have the answers that it needs."""
@@ -183,8 +183,9 @@ def read(run_config: Mapping[str, object]) -> AppOptions:
     flower = make(FlowerOptions, federation, "flower")
     config = _without_unusable_ratio(from_settings(overlay(below, chosen)), flower.secure_aggregation)
     _refuse_simulator_only(config)
-    options = AppOptions(config, flower)
-    options.require_shared_metrics()
+    options, method = AppOptions(config, flower), Components.of(config).method
+    require_discreet(method, config.privacy, flower.secure_aggregation)
+    options.require_shared_metrics(method)
     if options.federation.clients:
         options.require_reachable(options.federation.clients)
     return options

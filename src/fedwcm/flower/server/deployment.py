@@ -40,7 +40,7 @@ from fedwcm.experiment.run import Run
 from fedwcm.experiment.runner import Runner
 from fedwcm.experiment.trackers.tracking import check_trackers
 from fedwcm.flower.app.model import ModelFactory, Samples, network, tensors
-from fedwcm.flower.app.options import AppOptions, FlowerOptions, read, require_discreet, with_run_config
+from fedwcm.flower.app.options import AppOptions, read, with_run_config
 from fedwcm.flower.info import Admission
 from fedwcm.flower.server.backend import FlowerBackend, RemoteFederation
 from fedwcm.flower.server.directory import ClientDirectory, NodeBinding
@@ -112,7 +112,7 @@ class Deployment:
         server_model = network(self.model, config, logit_scale=scale)
         if self.initial is not None:
             server_model.module.load_state_dict(self.initial)
-        _require_compatible(config, components.method, server_model, federation)
+        _require_compatible(config, components.method, server_model, federation.secure_aggregation)
         if config.privacy.mode == "he" and not federation.secure_aggregation:
             LOG.warning(EXPOSED)
         if config.aggregation.norm_ratio is None and config.aggregation.rule == "mean":
@@ -235,14 +235,9 @@ def _require_same(folder: RunFolder, config: Config) -> None:
         raise ValueError(f"{folder.path} cannot be continued with another configuration: " + "; ".join(changed))
 
 
-def _require_compatible(config: Config, method: Method, model: Network, federation: FlowerOptions) -> None:
+def _require_compatible(config: Config, method: Method, model: Network, secure: bool) -> None:
     """Raise ValueError for options that exclude each other, before any client is asked for anything."""
-    secure = federation.secure_aggregation
     require_possible(config.aggregation, method, model.initial()[0])
-    require_discreet(method, config.privacy, secure)
-    if method.reads_losses and (config.privacy.protects or secure) and not federation.share_metrics:
-        reason = "it reads the clients' training losses, which they withhold without flower.share_metrics"
-        raise ValueError(f"method.name = {config.method.name!r} is not possible with privacy: {reason}")
     sampling = config.participation.sampling
     allowed = "fixed or bernoulli with real clients, whose class counts the server does not keep"
     require(sampling != "balanced", "participation.sampling", sampling, allowed)
