@@ -10,6 +10,10 @@ document.addEventListener("DOMContentLoaded", () => {
     part.removeAttribute("aria-labelledby");
     part.setAttribute("aria-label", `Pages: ${part.querySelector(".md-nav__title")?.textContent.trim()}`);
   }
+  /* `loss` and `Loss` are one name to a screen reader. */
+  for (const [i, part] of document.querySelectorAll(".md-nav--secondary .md-nav__list .md-nav").entries()) {
+    part.setAttribute("aria-label", `Part ${i + 1}: ${part.getAttribute("aria-label")}`);
+  }
   document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
   const name = () => {
     for (const [i, box] of document.querySelectorAll("nav.md-code__nav").entries()) box.ariaLabel = `Code ${i + 1}`;

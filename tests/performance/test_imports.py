@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,33 @@ def test_what_computes_without_a_model_needs_no_torch(module: str) -> None:
     code = f"import sys, fedwcm.{module}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+FIRST_LINE = """
+import logging, os, sys
+
+class Handler(logging.Handler):
+    def emit(self, record):
+        print(record.getMessage(), "torch" in sys.modules, flush=True)
+        os._exit(0)
+
+logging.getLogger("fedwcm").addHandler(Handler())
+from fedwcm.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("run --method fedcm --dataset digits --out {}", "fedcm on digits, into {}"),
+        (
+            "compare --methods fedavg,fedcm --seeds 0-1 --dataset digits --out {}",
+            "fedavg, fedcm, seeds 0-1, into {}",
+        ),
+    ],
+)
+def test_a_command_says_what_it_does_before_torch_is_imported(arguments: str, line: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FIRST_LINE, *arguments.format(tmp_path).split()]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output == f"{line.format(tmp_path)} False\n"

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,6 +67,8 @@ def execute(arguments: argparse.Namespace) -> int:
     grid = _grid(arguments.grid)
     flags, settings = chosen_flags(arguments, COMPARE_FLAGS), chosen_settings(arguments)
     methods, out = split_list(arguments.methods), Path(arguments.out)
+    # A sign of life: torch takes seconds to import.
+    logging.getLogger("fedwcm").info("%s, seeds %s, into %s", ", ".join(methods), arguments.seeds, out)
     from fedwcm import compare
     from fedwcm.experiment.interrupts import exit_status
 

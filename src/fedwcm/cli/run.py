@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import re
 import sys
 from collections.abc import Mapping
@@ -66,7 +67,9 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.resume and not arguments.out:
         raise ValueError("--resume needs the folder of the run that is to go on: --out DIR")
     out = Path(arguments.out) if arguments.out else _new_folder(f"{config.title}-{Path(config.data.title).stem}")
-    # Imported late: torch takes seconds to import, and a mistyped option should fail at once.
+    what = "resuming" if arguments.resume else f"{config.title} on {config.data.title}, into"
+    logging.getLogger("fedwcm").info("%s %s", what, out)  # a sign of life: torch takes seconds to import
+    # Imported late, so that a mistyped option fails at once.
     from fedwcm import run
     from fedwcm.engine.rounds import DivergedError
     from fedwcm.experiment.folder import RunFolder

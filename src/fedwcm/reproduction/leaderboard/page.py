@@ -146,17 +146,19 @@ def _protocol(plan: Plan) -> str:
     fraction = plan.scope.fraction
     changed = {**({"rounds": f"{100 * fraction:g} %"} if fraction < 1 else {}), **(plan.scope.settings or {})}
     unlike = f"**Not as in the board's file: {changed}.** " if changed else ""
-    return (
-        f"{unlike}Each row has {len(board.rates)} trials on each task, chosen by the mean balanced accuracy on "
-        f"validation data over the seeds {board.tuning_seeds}: learning rates, or three of them with two values "
-        "of an option of the method's own (`board.toml`); all else is the method's default. The chosen setting is "
-        f"judged on test data with the seeds {list(plan.seeds)}; validation data selects the round. Cells: the "
-        f"mean over these seeds and, in brackets, the difference to `{board.baseline}`, which had as many trials, "
-        "in points, with its 95 % interval of paired differences, seeds as units; ≠ where it leaves out 0, not "
-        "corrected for the number of rows. In bold: the highest mean of a task. Shifted: t · log p is added to "
-        "the logits of the trained model, p the class distribution of the training data and t the strength that "
-        "is best on validation data. Rows that are not the baseline are not tested against each other."
-    )
+    tuned, judged = (", ".join(map(str, seeds)) for seeds in (board.tuning_seeds, plan.seeds))
+    return f"""{unlike}How a row is judged, and how to read a cell:
+
+- **Trials.** Each row has {len(board.rates)} trials on each task: learning rates, or three of them with two values
+  of an option of the method's own (`board.toml`). All else is the method's default. The mean balanced accuracy on
+  validation data chooses, over the seeds {tuned}.
+- **Judgement.** The chosen setting runs with the seeds {judged}. Validation data selects the round.
+- **Cells.** The mean over these seeds on test data and, in brackets, the difference to `{board.baseline}` in
+  points, with its 95 % interval over paired seeds. `{board.baseline}` had as many trials. ≠ marks an interval that
+  leaves out 0, not corrected for the number of rows. Other rows are not tested against each other.
+  The highest mean of a task is bold.
+- **Shifted.** t · log p is added to the logits of the trained model. p is the class distribution of the training
+  data, and t the strength that is best on validation data."""
 
 
 def _csv(plan: Plan, scores: Scores) -> str:
@@ -186,11 +188,13 @@ def _html(plan: Plan, scores: Scores, command: str, ran: Sequence[str]) -> str:
         "tasks": {task: _task(plan, scores[task]) for task in scores},
         "correlations": {measure: _correlations(scores, measure) for measure in MEASURES},
     }
+    heading, *points = _protocol(plan).replace("**", "").replace("`", "").split("\n- ")
     return Template(FOLDER.joinpath("page.html").read_text(encoding="utf-8")).substitute(
         title=escape(plan.board.title),
         command=escape(command),
         ran="".join(f"<li>{escape(line)}</li>" for line in ran),
-        protocol=escape(_protocol(plan).replace("**", "").replace("`", "")),
+        heading=escape(heading.strip()),
+        protocol="".join(f"<li>{escape(' '.join(point.split()))}</li>" for point in points),
         data=json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
     )
 
