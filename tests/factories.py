@@ -22,7 +22,7 @@ from fedwcm.engine.batches import Augmentation
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
-from fedwcm.engine.options import Aggregation, LearningRate, OptimizerOptions, Participation
+from fedwcm.engine.options import Aggregation, LearningRate, OptimizerOptions, ParticipationOptions
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.server import RoundMeasures, RoundResult, update
 from fedwcm.engine.store import ClientStore
@@ -242,7 +242,7 @@ def make_rounds(
     store = ClientStore(training.population.clients, template)
     inner = InProcess(training, federation, store, block)
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
-    everybody = participation or Participation(fraction=1.0)
+    everybody = participation or ParticipationOptions(fraction=1.0)
     return Rounds(
         training,
         federation,

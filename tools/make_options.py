@@ -31,6 +31,7 @@ OBJECTS = {
     "model": "ModelLike",
     "loss": "LossLike",
     "sampler": "SamplerLike",
+    "sampling": "ParticipationLike",
     "metrics": "Sequence[MetricLike]",
     "track": "Sequence[TrackerLike]",
 }
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         LossLike,
         MetricLike,
         ModelLike,
+        ParticipationLike,
         PartitionLike,
         SamplerLike,
         TrackerLike,

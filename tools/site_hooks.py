@@ -47,6 +47,7 @@ REFERENCE = {
     "method": ("fedwcm.core.method", "fedwcm.core.types"),
     "loss": ("fedwcm.core.loss", "fedwcm.core.batch"),
     "sampler": ("fedwcm.Sampler",),
+    "participation": ("fedwcm.engine.participation",),
     "dataset": ("fedwcm.data.dataset", "fedwcm.data.partition.protocol.Partition"),
     "balance": ("fedwcm.balance",),
     "testing": ("fedwcm.testing",),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedwcm.data import Dataset
     from fedwcm.data.partition import Partition
     from fedwcm.diagnosis import bench, doctor
+    from fedwcm.engine.participation import Participation
     from fedwcm.experiment.partitioning import PartitionedData
     from fedwcm.experiment.trackers.protocol import Tracker
     from fedwcm.flower.app.init import flower_check as flower_check
@@ -47,6 +48,7 @@ __all__ = [
     "Evaluated",
     "Loss",
     "Method",
+    "Participation",
     "Partition",
     "PartitionedData",
     "Predictions",
@@ -83,6 +85,7 @@ _HOMES = {
     "Dataset": "fedwcm.data",
     "Loss": "fedwcm.core.loss",
     "Method": "fedwcm.core.method",
+    "Participation": "fedwcm.engine.participation",
     "Partition": "fedwcm.data.partition",
     "PartitionedData": "fedwcm.experiment.partitioning",
     "Predictions": "fedwcm.api.evaluation",

@@ -36,7 +36,7 @@ from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.client import Broadcast, ClientTrainer
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
-from fedwcm.engine.options import LearningRate, OptimizerOptions, Participation
+from fedwcm.engine.options import LearningRate, OptimizerOptions, ParticipationOptions
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.store import ClientStore
 from fedwcm.losses.cross_entropy import CrossEntropy
@@ -348,7 +348,7 @@ def _engine(
     store = ClientStore(len(SIZES), trainer.initial_state(first, *network.initial()))
     backend = InProcess(trainer, federation, store, block if stacked else 1)
     learning_rate = LearningRate(lr=0.1, schedule="exponential", lr_decay=0.99)
-    return Rounds(trainer, federation, Participation(fraction=0.7), backend, store, learning_rate)
+    return Rounds(trainer, federation, ParticipationOptions(fraction=0.7), backend, store, learning_rate)
 
 
 def _federation(dtype: torch.dtype) -> InMemoryFederation:

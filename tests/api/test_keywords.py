@@ -74,7 +74,7 @@ def test_a_new_option_is_everywhere_by_one_edit(tmp_path: Path) -> None:
 FUNCTIONS: dict[str, Callable[..., object]] = {
     **{
         name: getattr(fedwcm, name)
-        for name in ("run", "compare", "tune", "reproduce", "watch", "report", "partition")
+        for name in ("run", "compare", "tune", "study", "reproduce", "watch", "report", "partition")
     },
     **{name: getattr(fedwcm, name) for name in ("evaluate", "predict", "export", "bench", "doctor")},
     **{"flower init": fedwcm.flower_init, "flower check": fedwcm.flower_check, "list": fedwcm.list_names},

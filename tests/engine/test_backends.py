@@ -17,7 +17,7 @@ from torch import nn
 from fedwcm.config.settings import from_settings
 from fedwcm.engine.backends.plan import BLOCK_FLOATS, STACK_BELOW, choose
 from fedwcm.engine.network import Network
-from fedwcm.engine.options import Participation
+from fedwcm.engine.options import ParticipationOptions
 from fedwcm.experiment.build import build
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.run import Run
@@ -123,7 +123,7 @@ def test_client_state_survives_from_round_to_round(backend: str) -> None:
     playing = make_rounds(
         training,
         data.federation,
-        participation=Participation(fraction=0.6),
+        participation=ParticipationOptions(fraction=0.6),
         block=engine.block,
         workers=engine.workers,
     )

@@ -11,7 +11,7 @@ import torch
 import fedwcm
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Cohort
-from fedwcm.engine.options import Participation
+from fedwcm.engine.options import ParticipationOptions
 from fedwcm.engine.rounds import ServerState
 from fedwcm.engine.server import RoundResult, _entropy
 from fedwcm.engine.uploads import UploadRows
@@ -54,7 +54,7 @@ def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
     share: float, clients: int, size: int
 ) -> None:
     for round_ in range(20):
-        ids = Participation(fraction=share).sample(clients, 3, round_)
+        ids = ParticipationOptions(fraction=share).sample(clients, 3, round_)
         assert len(ids) == size
         assert (np.diff(ids) > 0).all()
         assert ids[0] >= 0
@@ -62,16 +62,16 @@ def test_a_fixed_cohort_has_its_exact_size_and_ascending_distinct_ids(
 
 
 def test_every_client_is_drawn_equally_often() -> None:
-    drawn = np.concatenate([Participation(fraction=0.2).sample(20, 1, r) for r in range(2000)])
+    drawn = np.concatenate([ParticipationOptions(fraction=0.2).sample(20, 1, r) for r in range(2000)])
     share = np.bincount(drawn, minlength=20) / 2000
     assert np.abs(share - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 2000)
 
 
 def test_bernoulli_cohorts_vary_around_their_share_and_are_never_empty() -> None:
-    sizes = [len(Participation(fraction=0.2, sampling="bernoulli").sample(50, 1, r)) for r in range(1000)]
+    sizes = [len(ParticipationOptions(fraction=0.2, sampling="bernoulli").sample(50, 1, r)) for r in range(1000)]
     assert abs(np.mean(sizes) - 10) < 5 * np.sqrt(50 * 0.2 * 0.8 / 1000)
     assert np.var(sizes) == pytest.approx(50 * 0.2 * 0.8, rel=0.25)
-    rare = [Participation(fraction=0.05, sampling="bernoulli").sample(4, 1, r) for r in range(300)]
+    rare = [ParticipationOptions(fraction=0.05, sampling="bernoulli").sample(4, 1, r) for r in range(300)]
     assert min(map(len, rare)) == 1
     assert all((np.diff(ids) > 0).all() for ids in rare)
 
@@ -84,7 +84,7 @@ def test_balanced_cohorts_even_out_their_classes_and_leave_nobody_out() -> None:
         shares = counts[ids].sum(axis=0) / counts[ids].sum()
         return float(((shares - 1 / 8) ** 2).sum())
 
-    even, plain = Participation(fraction=0.2, sampling="balanced"), Participation(fraction=0.2)
+    even, plain = ParticipationOptions(fraction=0.2, sampling="balanced"), ParticipationOptions(fraction=0.2)
     cohorts = [even.sample(60, 1, r, lambda: counts) for r in range(600)]
     assert all(len(ids) == 12 and (np.diff(ids) > 0).all() for ids in cohorts)
     drawn = [unevenness(plain.sample(60, 1, r)) for r in range(200)]
@@ -96,14 +96,14 @@ def test_balanced_cohorts_even_out_their_classes_and_leave_nobody_out() -> None:
 
 def test_balanced_cohorts_need_counts_that_the_server_sees() -> None:
     with pytest.raises(ValueError, match="'balanced' needs the class counts of every client"):
-        Participation(sampling="balanced").sample(10, 1, 0)
+        ParticipationOptions(sampling="balanced").sample(10, 1, 0)
     settings = {"participation.sampling": "balanced", "privacy.mode": "he"}
     with pytest.raises(ValueError, match=r"participation.sampling = 'balanced' .* shows the server no client's"):
         fedwcm.run("fedavg", dataset="digits", clients=5, rounds=1, settings=settings)
 
 
 def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:
-    dropping = Participation(fraction=0.5, dropout=0.3)
+    dropping = ParticipationOptions(fraction=0.5, dropout=0.3)
     answered, asked = 0, 0
     for r in range(400):
         sampled = dropping.sample(40, 1, r)
@@ -112,11 +112,11 @@ def test_sampled_clients_drop_out_at_the_given_rate_and_only_they_do() -> None:
         assert (np.diff(ids) > 0).all()
         answered, asked = answered + len(ids), asked + len(sampled)
     assert abs(answered / asked - 0.7) < 5 * np.sqrt(0.3 * 0.7 / asked)
-    assert len(Participation(dropout=0.99).answering(np.arange(3), 1, 0)) == 0
+    assert len(ParticipationOptions(dropout=0.99).answering(np.arange(3), 1, 0)) == 0
 
 
 def test_dropout_leaves_the_draw_of_the_cohort_alone_and_differs_by_round() -> None:
-    plain, dropping = Participation(fraction=0.5), Participation(fraction=0.5, dropout=0.5)
+    plain, dropping = ParticipationOptions(fraction=0.5), ParticipationOptions(fraction=0.5, dropout=0.5)
     assert all((plain.sample(30, 1, r) == dropping.sample(30, 1, r)).all() for r in range(10))
     everybody = np.arange(30)
     masks = {tuple(dropping.answering(everybody, 1, r)) for r in range(10)}
@@ -136,7 +136,7 @@ def test_dropout_leaves_the_draw_of_the_cohort_alone_and_differs_by_round() -> N
 )
 def test_shares_out_of_range_are_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{field} = {value}"):
-        Participation(**{field: value})
+        ParticipationOptions(**{field: value})
 
 
 # --- rounds ------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> 
     cohorts = []
     for name in FOUR:
         with monkeypatch.context() as patch:
-            seen, _ = watched(name, Participation(fraction=0.6, dropout=0.3), 6, patch)
+            seen, _ = watched(name, ParticipationOptions(fraction=0.6, dropout=0.3), 6, patch)
             cohorts.append([(c.round, c.ids.tolist()) for c, _ in seen])
     assert all(other == cohorts[0] for other in cohorts)
     assert len({str(ids) for _, ids in cohorts[0]}) > 2
@@ -163,7 +163,7 @@ def test_every_method_sees_the_same_cohorts(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", FOUR)
 def test_weights_of_those_who_answered_sum_to_1(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, _ = watched(name, Participation(fraction=1.0, dropout=0.4), 8, monkeypatch)
+    seen, _ = watched(name, ParticipationOptions(fraction=1.0, dropout=0.4), 8, monkeypatch)
     assert len({len(cohort) for cohort, _ in seen}) > 1
     for cohort, outcome in seen:
         weights = outcome.weights
@@ -173,7 +173,7 @@ def test_weights_of_those_who_answered_sum_to_1(name: str, monkeypatch: pytest.M
 
 
 def test_the_server_knows_each_answer_s_size_steps_and_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, _ = watched("fedwcm-x", Participation(fraction=0.6), 3, monkeypatch)
+    seen, _ = watched("fedwcm-x", ParticipationOptions(fraction=0.6), 3, monkeypatch)
     mean_steps = 2 * np.ceil(np.mean(SIZES) / 8)
     for cohort, _ in seen:
         n = np.array(SIZES)[cohort.ids]

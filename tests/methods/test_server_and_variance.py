@@ -21,7 +21,7 @@ from fedwcm.core.types import Context, State
 from fedwcm.engine.fast.affine_step import Gradient  # type: ignore[attr-defined]
 from fedwcm.engine.forward import VmapForward
 from fedwcm.engine.network import Network
-from fedwcm.engine.options import Participation
+from fedwcm.engine.options import ParticipationOptions
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.server import RoundMeasures
 from fedwcm.methods import METHODS
@@ -38,7 +38,7 @@ EPOCHS, BATCH, LONGEST = 2, 4, 8
 """The clients take 2, 4, 6, 8, 4, 6 steps: E·⌈n/b⌉, neither one epoch's nor the fraction E·n/b."""
 
 START = np.linspace(-1.0, 1.0, DIM)
-HALF, ALL = Participation(fraction=0.5), Participation(fraction=1.0)
+HALF, ALL = ParticipationOptions(fraction=0.5), ParticipationOptions(fraction=1.0)
 
 
 class Bowl(nn.Module):
@@ -165,7 +165,7 @@ def test_drift_correction_reaches_the_optimum_with_half_of_the_clients(
 
 
 @pytest.mark.parametrize("who", [HALF, ALL])
-def test_fedavg_does_not_reach_the_optimum(who: Participation) -> None:
+def test_fedavg_does_not_reach_the_optimum(who: ParticipationOptions) -> None:
     late = train("fedavg", 60, who=who, average="uniform").xs[-20:]
     assert np.abs(late - problem().optimum("uniform")).max(axis=1).min() > 0.03
 

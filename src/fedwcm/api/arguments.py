@@ -15,6 +15,7 @@ from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.data import Dataset
 from fedwcm.data.partition import Partition
+from fedwcm.engine.participation import Participation
 from fedwcm.experiment.trackers.protocol import Tracker
 from fedwcm.metrics.own import Metric
 
@@ -47,6 +48,7 @@ MethodsLike = Sequence[MethodLike] | Mapping[str, MethodLike | Mapping[str, obje
 LossLike = str | Loss | type[Loss]
 SamplerLike = str | Sampler | type[Sampler]
 ModelLike = str | nn.Module | Callable[..., nn.Module]
+ParticipationLike = str | Participation | type[Participation]
 PartitionLike = str | Partition | type[Partition]
 DataLike = (
     str

@@ -29,6 +29,7 @@ from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.data.partition import PARTITIONS
+from fedwcm.engine.participation import PARTICIPATIONS, Participation
 from fedwcm.experiment.components import options_of
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.trackers.protocol import Tracker
@@ -122,7 +123,7 @@ def _without_trust(settings: Settings, own: Settings, folder: Path) -> Settings:
     for section in COMPONENTS:
         if (key := f"{section}.name") in settings and key not in own:
             kept[key] = Component(name_in(settings, section), trusted=False)
-    code = ("run.metrics",) if ":" in str(settings.get("run.metrics")) else ()
+    code = (key for key in ("run.metrics", "participation.sampling") if ":" in str(settings.get(key)))
     for key in (*CONNECTING, *code):
         if settings.get(key) is not None and key not in own:
             text = f"{key} = {kept.pop(key)!r:.100} of {folder} is not used: name it again, or trust the folder"
@@ -161,6 +162,8 @@ def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
     for keyword, allowed in LISTED_OBJECTS.items():
         if not isinstance(objects.get(keyword), (str, type(None))):
             text[keyword] = [_name_of(keyword, item, allowed) for item in objects[keyword]]
+    if not isinstance(objects.get("sampling"), (str, type(None))):
+        text["sampling"] = _choice(objects["sampling"])
     for place in ("dataset", "data_dir"):
         if isinstance(objects.get(place), Path):
             text[place] = str(objects[place])
@@ -180,6 +183,22 @@ def _name_of(keyword: str, item: Any, allowed: str) -> str:
     fits = callable(item) if keyword == "metrics" else isinstance(item, Tracker)
     require(fits, keyword, item, allowed)
     return NamedObject(import_path(item) if isfunction(item) else object_name(type(item)), item)
+
+
+def _choice(choice: Any) -> str:
+    """Return a choice of clients as text, with the object itself unless text is enough."""
+    cls = choice if isinstance(choice, type) else type(choice)
+    allowed = "a name, or a fedwcm.Participation or its class"
+    require(issubclass(cls, Participation), "sampling", choice, allowed)
+    if not isinstance(choice, type):
+        _refuse_hidden("sampling", choice)
+    name = next((name for name, known in PARTICIPATIONS.items() if known is cls), None) or import_path(cls)
+    if isinstance(choice, type):
+        return name if not name.startswith(OBJECT) else NamedObject(name, cls())
+    if not _rebuilds(choice):
+        name = object_name(cls)
+    text = name + (_brackets(choice) if is_dataclass(cls) else "")
+    return NamedObject(text, choice) if name.startswith(OBJECT) else text
 
 
 def _component(kind: str, component: Any) -> Component:
@@ -218,8 +237,8 @@ def object_label(method: Method | type[Method]) -> str:
     return Config(method=_component("method", method)).title + _brackets(method)
 
 
-def _brackets(method: Method | type[Method]) -> str:
-    """Return the options of a method that are not its defaults."""
+def _brackets(method: Any) -> str:
+    """Return the options of a method, or a choice of clients, that are not its defaults."""
     if isinstance(method, type):
         return ""
     defaults = {field.name: field.default for field in fields(method)}

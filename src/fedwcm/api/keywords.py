@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         LossLike,
         MetricLike,
         ModelLike,
+        ParticipationLike,
         PartitionLike,
         SamplerLike,
         TrackerLike,
@@ -62,6 +63,7 @@ class CompareKeywords(DataKeywords, total=False):
     steps: int | None
     batch_size: int | None
     participation: float | None
+    sampling: "ParticipationLike | None"
     privacy: Literal["none", "he"] | None
     rounds: int | None
     eval_every: int | None

@@ -17,7 +17,7 @@ from fedwcm.engine.options import (
     ClusterOptions,
     LearningRate,
     OptimizerOptions,
-    Participation,
+    ParticipationOptions,
     ServerOptions,
 )
 from fedwcm.privacy.options import PrivacyOptions
@@ -292,7 +292,7 @@ class Config:
     loss: Component = Component("cross_entropy")
     sampler: Component = Component("uniform")
     local: LocalOptions = field(default_factory=LocalOptions)
-    participation: Participation = field(default_factory=Participation)
+    participation: ParticipationOptions = field(default_factory=ParticipationOptions)
     aggregation: Aggregation = field(default_factory=Aggregation)
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
@@ -315,7 +315,7 @@ COMPONENTS = ("partition", "model", "method", "loss", "sampler")
 SECTIONS: dict[str, type] = {
     "data": DataOptions,
     "local": LocalOptions,
-    "participation": Participation,
+    "participation": ParticipationOptions,
     "aggregation": Aggregation,
     "privacy": PrivacyOptions,
     "server": ServerOptions,

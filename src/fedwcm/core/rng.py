@@ -34,6 +34,7 @@ class Purpose(IntEnum):
     METHOD = 16
     VIEWS = 17
     STEP = 18
+    SPEED = 19
 
 
 def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0, step: int = 0) -> np.random.Generator:

@@ -354,6 +354,8 @@ class Cohort:
     """Largest share of the round's weight that a client may have."""
     losses: Floats = field(default_factory=lambda: np.zeros(0))
     """Mean training loss of each client over its steps of the round; zeros in a first phase."""
+    staleness: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """How many rounds old the model is that each client started from; 0 unless answers may be late."""
 
     def limit_shares(self, weights: Floats) -> Floats:
         """Return the weights of a round's clients with no larger share than the run allows."""

@@ -53,6 +53,8 @@ class Broadcast:
     """Bound on the norm of an increment, for clients that apply it themselves."""
     recorded: bool = True
     """Whether the accuracy of the clients is asked for, which else is NaN."""
+    steps: Ints | None = None
+    """Local steps of every client of the run; None for the usual ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +142,9 @@ class ClientTrainer:
 
     def train(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
         """Train a block of clients, ordered longest first, from the same received model."""
-        ctx = self.context(self.clients(ids, shards), sent)
+        clients = self.clients(ids, shards)
+        clients = clients if sent.steps is None else replace(clients, steps=sent.steps[ids])
+        ctx = self.context(clients, sent)
         c, o = _split(state)
         self.forward.start(sent.x, state[BUFFERS][0] if BUFFERS in state else sent.buffers)
         with self._torch_rng(ctx):

@@ -26,13 +26,17 @@ CANDIDATES = 10
 """Clients among which balanced sampling chooses the next one: few enough for all clients to have their turn."""
 
 
+DRAWS = ("fixed", "bernoulli", "balanced")
+"""Values of `participation.sampling` that only draw."""
+
+
 def share_of(clients: int, fraction: float) -> int:
     """Return the number of clients in this fraction of them, at least 1."""
     return max(1, round(fraction * clients))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Participation:
+class ParticipationOptions:
     """Which clients take part in a round.
 
     Args:
@@ -40,17 +44,42 @@ class Participation:
         sampling: `fixed` draws the same number every round; `bernoulli` selects each client independently with
             this probability (repeated while no client is selected); `balanced` draws the same number, so that the
             round's summed class counts are nearly even (Zhang et al., Fed-CBS, 2023); needs each client's counts.
+            `oort`, `available[trace=FILE]` and `unequal-epochs` choose by what is known of the clients, and so
+            does `package.module:Name`, a `fedwcm.Participation`.
         dropout: probability that a sampled client never answers.
+        speeds: spread of the clients' speeds on a simulated clock: the standard deviation of their logarithm; by
+            default all are equally fast.
+        deadline: time that the server waits in a round, in multiples of what the median client needs; by default
+            it waits for all.
+        staleness: rounds by which an answer may be late and still be used; by default a late one is left out.
     """
 
     fraction: Annotated[float, Flag("participation")] = 0.1
-    sampling: Literal["fixed", "bernoulli", "balanced"] = "fixed"
+    sampling: Flagged[str] = "fixed"
     dropout: float = 0.0
+    speeds: float | None = None
+    deadline: float | None = None
+    staleness: int | None = None
 
     def __post_init__(self) -> None:
         require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]")
-        require_choices(self)
+        for option in ("speeds", "deadline"):
+            value = getattr(self, option)
+            require(value is None or 0 < value < inf, option, value, "positive or none")
+        stale = self.staleness
+        require(stale is None or stale >= 1, "staleness", stale, "a number of rounds from 1, or none")
+        require(stale is None or self.deadline is not None, "staleness", stale, "none without a deadline")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+
+    @property
+    def draws(self) -> bool:
+        """Whether clients are drawn, by no more than chance and their class counts."""
+        return self.sampling in DRAWS
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether rounds are on a simulated clock."""
+        return self.speeds is not None or self.deadline is not None
 
     def cohort_size(self, clients: int) -> int:
         """Return how many of these clients are sampled; with `bernoulli`, on average."""

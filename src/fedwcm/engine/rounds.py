@@ -16,10 +16,11 @@ from fedwcm.core.types import Cohort, Fault, Ints, Report, State, Vec
 from fedwcm.engine.backends.in_process import Backend
 from fedwcm.engine.client import Broadcast, ClientTrainer, Task
 from fedwcm.engine.hook_checks import check_ids
-from fedwcm.engine.options import Aggregation, LearningRate, Participation, ServerOptions
+from fedwcm.engine.options import Aggregation, LearningRate, ParticipationOptions, ServerOptions
+from fedwcm.engine.participation import Turn, Turns
 from fedwcm.engine.server import RoundMeasures, RoundResult, Traffic, moving_average, update
 from fedwcm.engine.store import ClientStore
-from fedwcm.engine.uploads import CohortUpdates, MethodUploads, UploadsLostError, receive
+from fedwcm.engine.uploads import CohortUpdates, MethodUploads, UploadsLostError, merged, receive
 
 
 class Clock:
@@ -58,7 +59,7 @@ class ServerState:
     """All that a round needs from the one before, besides the clients' own state.
 
     `average` is the moving average of the models after each round, if there is one; `max_norm` is the bound on the
-    increments of the next round.
+    increments of the next round. `turns` is what is known of the clients, where they are chosen or have a clock.
     """
 
     round: int
@@ -67,6 +68,7 @@ class ServerState:
     method: State
     average: State = field(default_factory=dict)
     max_norm: float | None = None
+    turns: State = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,7 @@ class Rounds:
 
     trainer: ClientTrainer
     federation: Federation
-    participation: Participation
+    participation: ParticipationOptions
     backend: Backend
     store: ClientStore
     learning_rate: LearningRate
@@ -88,6 +90,7 @@ class Rounds:
     aggregation: Aggregation = field(default_factory=Aggregation)
     server: ServerOptions = field(default_factory=ServerOptions)
     faulty: int = 0
+    turns: Turns | None = None
     clock: Clock = field(default_factory=Clock, kw_only=True)
 
     def start(self, x: Vec, buffers: Vec) -> ServerState:
@@ -101,21 +104,22 @@ class Rounds:
             if reported is None:
                 reported = self.trainer.statistics(np.arange(population.clients), self.federation.counts)
             s = method.with_statistics(s, reported)
-        return ServerState(0, x, buffers, s, max_norm=self.aggregation.max_norm)
+        turns = {} if self.turns is None else self.turns.start()
+        return ServerState(0, x, buffers, s, max_norm=self.aggregation.max_norm, turns=turns)
 
     def step(self, before: ServerState, *, recorded: bool = True) -> tuple[ServerState, RoundMeasures]:
         """Run one round; return the state after it and its measures. Without answers, nothing changes.
 
         Of a round that is not `recorded`, the clients' accuracy and the list of their weights are left out.
         """
-        seed, r = self.trainer.seed, before.round
-        sampled = self._sample_clients(before)
-        client_ids = self.participation.answering(sampled, seed, r)
-        traffic = Traffic(len(sampled))
-        trained = self._train(before, client_ids, traffic, recorded)
+        r = before.round
+        turn, before = self._turn(before)
+        traffic = Traffic(len(turn.asked))
+        trained = self._train(before, turn, traffic, recorded)
         measures = traffic.measures()
+        turns = self._turns_after(before, trained)
         if trained is None:
-            unchanged = replace(before, round=r + 1)
+            unchanged = replace(before, round=r + 1, turns=turns)
             return self._with_average(unchanged) if before.average else unchanged, measures
         result, after = trained
         _require_finite({"model": after.x, "model's buffers": after.buffers, **after.state}, r)
@@ -127,14 +131,43 @@ class Rounds:
             clipping = {"clipped_clients": after.clipped, "max_norm": after.bound}
             measures = replace(measures, extra={**measures.extra, **clipping})
         bound = self.aggregation.next_bound(before.max_norm, after.clipped / len(result.ids))
-        after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average, bound)
-        return self._with_average(after_round), measures
+        after_round = ServerState(r + 1, after.x, after.buffers, after.state, before.average, bound, turns)
+        return self._with_average(after_round), self._with_time(measures, turn, result.ids, after_round)
+
+    def _turn(self, before: ServerState) -> tuple[Turn, ServerState]:
+        """Return who works in a round, and the state in which clients that will be late are busy."""
+        if self.turns is None:
+            sampled = self._sample_clients(before)
+            return Turn(sampled, self.participation.answering(sampled, self.trainer.seed, before.round)), before
+        turn, turns = self.turns.take(before.turns, before.round, lambda: self._sample_clients(before))
+        return turn, replace(before, turns=turns)
+
+    def _turns_after(self, before: ServerState, trained: tuple[CohortUpdates, RoundResult] | None) -> State:
+        """Return what is known of the clients after a round."""
+        if self.turns is None:
+            return {}
+        r, none = before.round, np.zeros(0)
+        ids, losses = (none.astype(np.int64), none) if trained is None else (trained[0].ids, trained[0].loss)
+
+        def sent() -> Broadcast:
+            message = self.trainer.method.broadcast(before.method)
+            return Broadcast(r, before.x, before.buffers, message, self._lr(r))
+
+        return self.turns.after(before.turns, r, ids, losses, sent)
+
+    def _with_time(self, measures: RoundMeasures, turn: Turn, ids: Ints, after: ServerState) -> RoundMeasures:
+        """Return the measures with the time on the simulated clock and the mean age of the answers."""
+        if self.turns is None or not self.participation.has_clock:
+            return measures
+        age = float(turn.staleness(after.round - 1, ids).mean())
+        time = {"simulated_time": float(after.turns["time"]), "staleness": age}
+        return replace(measures, extra={**measures.extra, **time})
 
     def _sample_clients(self, before: ServerState) -> Ints:
         """Return the ids of the clients asked to train, ascending: by the method's choice if it makes one."""
         method, clients = self.trainer.method, self.trainer.population.clients
         if not isinstance(method, ClientChoice):
-            return self.participation.sample(clients, self.trainer.seed, before.round, self._counts)
+            return self.participation.sample(clients, self.trainer.seed, before.round, self.reported_counts)
         rng = generator(self.trainer.seed, Purpose.COHORT, before.round)
         size = self.participation.cohort_size(clients)
         return check_ids(method.choose, method.choose(before.method, size, self.federation.samples, rng), clients)
@@ -154,33 +187,33 @@ class Rounds:
         return replace(state, average=average)
 
     def _train(
-        self, before: ServerState, client_ids: Ints, traffic: Traffic, recorded: bool
+        self, before: ServerState, turn: Turn, traffic: Traffic, recorded: bool
     ) -> tuple[CohortUpdates, RoundResult] | None:
         """Run the round's phases; return whose uploads were used and what came of them; None without any."""
         method = self.trainer.method
-        s = self._probe(before, client_ids, traffic) if isinstance(method, TwoPhase) else before.method
+        s = self._probe(before, turn, traffic) if isinstance(method, TwoPhase) else before.method
         if s is None:
             return None
-        result = self._ask("train", before, method.broadcast(s), client_ids, traffic, recorded)
+        result = self._ask("train", before, method.broadcast(s), turn, traffic, recorded)
         if result is None:
             return None
         with self.clock.phase("server"):
             return self._use_uploads(
-                before.round, result, traffic, lambda kept, cohort: self._update(before, s, kept, cohort)
+                turn, before.round, result, traffic, lambda kept, cohort: self._update(before, s, kept, cohort)
             )
 
-    def _probe(self, before: ServerState, client_ids: Ints, traffic: Traffic) -> State | None:
+    def _probe(self, before: ServerState, turn: Turn, traffic: Traffic) -> State | None:
         """Run the first phase; return the server state with which the round goes on, None if nobody answered."""
         method = self.trainer.method
         assert isinstance(method, TwoPhase)
-        result = self._ask("probe", before, method.probe_broadcast(before.method), client_ids, traffic, False)
+        result = self._ask("probe", before, method.probe_broadcast(before.method), turn, traffic, False)
         if result is None:
             return None
 
         def after(kept: CohortUpdates, cohort: Cohort) -> State:
             return method.after_probe(before.method, MethodUploads(kept.uploads, method), cohort)
 
-        used = self._use_uploads(before.round, result, traffic, after)
+        used = self._use_uploads(turn, before.round, result, traffic, after)
         return None if used is None else used[1]
 
     def _update(self, before: ServerState, s: State, result: CohortUpdates, cohort: Cohort) -> RoundResult:
@@ -193,7 +226,12 @@ class Rounds:
         return replace(after, bound=received.bound, clipped=clipped)
 
     def _use_uploads(
-        self, r: int, result: CohortUpdates, traffic: Traffic, use: Callable[[CohortUpdates, Cohort], T]
+        self,
+        turn: Turn,
+        r: int,
+        result: CohortUpdates,
+        traffic: Traffic,
+        use: Callable[[CohortUpdates, Cohort], T],
     ) -> tuple[CohortUpdates, T] | None:
         """Return what `use` makes of the uploads, and whose they were; None if there are none.
 
@@ -201,7 +239,7 @@ class Rounds:
         """
         while len(result.ids):
             try:
-                outcome = use(result, self._cohort(r, result))
+                outcome = use(result, self._cohort(turn, r, result))
             except UploadsLostError as lost:
                 traffic.count_uploads(result.uploads.bytes, lost.clients)
                 result = result.without(lost)
@@ -211,18 +249,19 @@ class Rounds:
         return None
 
     def _ask(
-        self, task: Task, before: ServerState, message: State, client_ids: Ints, traffic: Traffic, recorded: bool
+        self, task: Task, before: ServerState, message: State, turn: Turn, traffic: Traffic, recorded: bool
     ) -> CohortUpdates | None:
         """Send the model and a message to the sampled clients, and let those that answer do their task."""
         lr = self._lr(before.round)
         sent = Broadcast(before.round, before.x, before.buffers, message, lr, before.max_norm, recorded)
         traffic.count_broadcast(sent)
-        if not len(client_ids):
+        if not len(turn.answering):
             return None
         with self.clock.phase("clients"):
-            result = self.backend.run(task, client_ids, sent)
+            parts = [self.backend.run(task, ids, what) for ids, what in turn.works(sent, before.turns)]
+            result = parts[0] if len(parts) == 1 else merged(parts)
         traffic.count_reports(result)
-        self._require_mostly_finite(result, len(client_ids), before.round)
+        self._require_mostly_finite(result, len(turn.answering), before.round)
         return result
 
     def _require_mostly_finite(self, result: CohortUpdates, clients: int, r: int) -> None:
@@ -235,7 +274,7 @@ class Rounds:
         if refused > self.faulty and 2 * refused >= clients:
             raise DivergedError(f"{refused} of {clients} updates have a NaN or an infinity in round {r + 1}")
 
-    def _counts(self) -> Ints:
+    def reported_counts(self) -> Ints:
         """Return the class counts that the clients report."""
         noisy = self.trainer.disclosure.noisy_counts
         return self.federation.counts if noisy is None else np.stack([noisy[k] for k in range(len(noisy))])
@@ -243,13 +282,13 @@ class Rounds:
     def _lr(self, r: int) -> float:
         return self.learning_rate.at(r, self.trainer.population.rounds)
 
-    def _cohort(self, r: int, result: CohortUpdates) -> Cohort:
+    def _cohort(self, turn: Turn, r: int, result: CohortUpdates) -> Cohort:
         samples = self.federation.samples[result.ids]
         return Cohort(
             round=r,
             ids=result.ids,
             samples=samples,
-            steps=self.trainer.population.local_steps(samples),
+            steps=self.trainer.population.local_steps(samples) if turn.steps is None else turn.steps[result.ids],
             base_lr=self._lr(r),
             learning_rates=result.learning_rates,
             report=result.report,
@@ -257,6 +296,7 @@ class Rounds:
             layout=self.trainer.forward.network.layout,
             rng=generator(self.trainer.seed, Purpose.SERVER, r),
             losses=result.loss,
+            staleness=turn.staleness(r, result.ids),
             max_share=self.aggregation.max_share,
         )
 

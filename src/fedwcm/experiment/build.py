@@ -41,7 +41,14 @@ from fedwcm.experiment.environment import digest_sources
 from fedwcm.experiment.model_file import model_facts
 from fedwcm.experiment.models import chosen_model
 from fedwcm.experiment.partitioning import PartitionedData, partition_data, resolved_data
-from fedwcm.experiment.rounds import WorkerSources, choose_kernels, chosen_device, chosen_precision, make_rounds
+from fedwcm.experiment.rounds import (
+    WorkerSources,
+    choose_kernels,
+    chosen_device,
+    chosen_participation,
+    chosen_precision,
+    make_rounds,
+)
 from fedwcm.models.facts import ModelFacts
 from fedwcm.models.predictor import predictor
 
@@ -187,6 +194,7 @@ def build(config: Config, data: RunData | None = None) -> Experiment:
     """
     components = Components.of(config)
     reject_unused_options(config, components)
+    chosen_participation(config.participation.sampling)
     return assemble(config, components, data or run_data(config))
 
 

@@ -111,7 +111,7 @@ def _hash(content: bytes) -> "hashlib.blake2b":
 KEPT = 2
 """Checkpoints kept in a folder: the newest, and the previous one in case the newest is damaged."""
 
-SERVER, CLIENT, AVERAGE, SELECTED = "server/", "client/", "average/", "selected/"
+SERVER, CLIENT, AVERAGE, SELECTED, TURNS = "server/", "client/", "average/", "selected/", "turns/"
 """Prefixes of what the method's server and clients keep, of the average model and that of the selected round."""
 
 
@@ -192,8 +192,10 @@ def load(
         device = like.x.device
         method = {key: value.to(device) if value.dim() else value for key, value in _part(tensors, SERVER).items()}
         average = {key: value.to(device) for key, value in _part(tensors, AVERAGE).items()}
+        turns = {key: value.to(device) if "/" in key else value for key, value in _part(tensors, TURNS).items()}
         x, buffers = tensors["x"].to(device), tensors["buffers"].to(device)
-        server = ServerState(facts["round"], x, buffers, method, average, facts.get("max_norm", like.max_norm))
+        bound = facts.get("max_norm", like.max_norm)
+        server = ServerState(facts["round"], x, buffers, method, average, bound, turns)
         selected = None
         if facts["selected_round"] is not None:
             x, buffers = (tensors[SELECTED + key].to(device) for key in ("x", "buffers"))
@@ -270,6 +272,7 @@ def _tensors(saved: Checkpoint, store: ClientStore) -> State:
         tensors |= {SELECTED + "x": selected.x, SELECTED + "buffers": selected.buffers}
     tensors |= {SERVER + key: value for key, value in server.method.items()}
     tensors |= {AVERAGE + key: value for key, value in server.average.items()}
+    tensors |= {TURNS + key: value for key, value in server.turns.items()}
     visited = store.visited_clients()
     if len(visited) and store.bytes_per_client < client_rows.ROW_BYTES:
         tensors["clients"] = torch.from_numpy(visited)

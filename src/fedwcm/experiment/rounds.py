@@ -1,20 +1,29 @@
 """The rounds of a run, and who trains its clients on what: this process, forked workers, or those of a cluster."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
-from fedwcm.config.schema import Config, RunOptions
+from fedwcm.config.options import NamedObject, make
+from fedwcm.config.resolve import resolve
+from fedwcm.config.schema import Component, Config, RunOptions
+from fedwcm.config.settings import named_options
 from fedwcm.core.batch import Federation
+from fedwcm.core.checks import require, unknown
+from fedwcm.core.method import TwoPhase
+from fedwcm.core.types import Ints
 from fedwcm.data import synthetic
 from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.client import ClientTrainer
 from fedwcm.engine.network import Network
+from fedwcm.engine.options import DRAWS
+from fedwcm.engine.participation import PARTICIPATIONS, Participation, Turns
 from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.store import ClientStore
@@ -44,7 +53,7 @@ def make_rounds(
     require_possible(config.aggregation, trainer.method, x)
     store = ClientStore(trainer.population.clients, trainer.initial_state(first, x, buffers))
     inner = InProcess(trainer, federation, store, execution.block, config.run.reject_nonfinite)
-    return Rounds(
+    rounds = Rounds(
         trainer=trainer,
         federation=federation,
         participation=config.participation,
@@ -54,6 +63,48 @@ def make_rounds(
         aggregation=config.aggregation,
         server=config.server,
     )
+    return replace(rounds, turns=_turns(config, rounds))
+
+
+def chosen_participation(sampling: str) -> Participation | None:
+    """Return the choice of clients of this name or object; None for one that only draws."""
+    if sampling in DRAWS:
+        return None
+    if isinstance(sampling, NamedObject):
+        chosen: Participation = sampling.value
+        return chosen
+    name, options = named_options(sampling)
+    known = {**dict.fromkeys(DRAWS), **PARTICIPATIONS}
+    if ":" not in name and name not in PARTICIPATIONS:
+        raise unknown("value for participation.sampling:", name, known)
+    cls: Any = PARTICIPATIONS.get(name) or resolve("sampling", Component(name))
+    if not (isinstance(cls, type) and issubclass(cls, Participation)):
+        raise ValueError(f"sampling {name!r} is not a subclass of fedwcm.Participation")
+    return make(cls, options, "sampling")
+
+
+def _turns(config: Config, rounds: Rounds) -> Turns | None:
+    """Return what plans the rounds, where clients are chosen or have a simulated clock."""
+    options, trainer = config.participation, rounds.trainer
+    choice = chosen_participation(options.sampling)
+    if choice is None and not options.has_clock:
+        return None
+    allowed = "sequential, vectorized or parallel with a choice of clients or a simulated clock"
+    require(config.run.backend != "ray", "run.backend", config.run.backend, allowed)
+    late = options.staleness is not None
+    reason = f"none with the method {trainer.method.name}"
+    keeps = rounds.store.keeps_anything or isinstance(trainer.method, TwoPhase)
+    because = f"{reason}, whose clients keep state or send something before they train"
+    require(not (late and keeps), "participation.staleness", options.staleness, because)
+
+    def counts() -> Ints:
+        hidden = config.privacy.mode != "none"
+        require(
+            not hidden, "participation.sampling", options.sampling, "one without counts, which encryption hides"
+        )
+        return rounds.reported_counts()
+
+    return Turns(options, choice, trainer.population, rounds.federation.samples, counts, trainer.seed)
 
 
 def _backend(config: Config, execution: ExecutionPlan, inner: InProcess, sources: WorkerSources) -> Backend:

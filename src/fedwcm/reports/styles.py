@@ -39,7 +39,7 @@ FIXED = (
     *("fedwcm+prior_ce", "rucr", "vs", "fedrela", "fedcm+focal", "fedcm-nominal+focal", "fedavg+prior_ce"),
     *("fedcm+balance-loss", "fedcm+balance-sampler", "fedcm-nominal+balance-loss"),
     *("fedcm-nominal+balance-sampler", "ditto", "fedper", "fedrep", "fedyoyo", "power-of-choice"),
-    *("pfedme", "fedbn", "moon", "fedproto"),
+    *("pfedme", "fedbn", "moon", "fedproto", "fedbuff"),
 )
 """Methods of the package in the order of their styles, the same in every report; a column shares a colour."""
 

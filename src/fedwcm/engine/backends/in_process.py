@@ -66,7 +66,7 @@ class InProcess:
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         collector = BlockCollector(ids)
         self.store.reserve(ids)
-        for block in self.blocks(ids):
+        for block in self.blocks(ids, sent):
             with explained_if_out_of_memory(partial(place, sent.round, block)):
                 collector.put(self.run_block(task, block, sent))
         return CohortUpdates.of(collector.result())
@@ -80,9 +80,10 @@ class InProcess:
         self.store.stage(result.ids, result.state)
         return result
 
-    def blocks(self, ids: Ints) -> list[Ints]:
+    def blocks(self, ids: Ints, sent: Broadcast) -> list[Ints]:
         """Return the clients, longest first, cut into blocks."""
-        order = np.argsort(-self.trainer.population.local_steps(self.federation.samples[ids]), kind="stable")
+        usual = self.trainer.population.local_steps(self.federation.samples[ids])
+        order = np.argsort(-(usual if sent.steps is None else sent.steps[ids]), kind="stable")
         return [ids[order[start : start + self.block]] for start in range(0, len(ids), self.block)]
 
     def close(self) -> None:

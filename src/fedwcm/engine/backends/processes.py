@@ -48,6 +48,7 @@ class Announcement:
     round: int
     base_lr: float
     recorded: bool
+    steps: Ints | None
     layout: BufferLayout
 
 
@@ -152,7 +153,8 @@ def _read_broadcast(announcement: Announcement, inbox: Inbox) -> Broadcast:
     state = inbox.read(announcement.layout)
     x, buffers = state.pop("x"), state.pop("buffers")
     message = {key.removeprefix(MESSAGE): value for key, value in state.items()}
-    return Broadcast(announcement.round, x, buffers, message, announcement.base_lr, recorded=announcement.recorded)
+    told = announcement
+    return Broadcast(told.round, x, buffers, message, told.base_lr, recorded=told.recorded, steps=told.steps)
 
 
 def _train_block(inner: InProcess, outbox: Outbox, task: Task, block: Ints, sent: Broadcast) -> Answer:
@@ -195,8 +197,8 @@ class Processes:
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
         self._inner.store.reserve(ids)
         layout = self._outbox.write({"x": sent.x, "buffers": sent.buffers, **_prefix_keys(sent.message)})
-        announcement = Announcement(sent.round, sent.base_lr, sent.recorded, layout)
-        collector, waiting = BlockCollector(ids), deque(self._inner.blocks(ids))
+        announcement = Announcement(sent.round, sent.base_lr, sent.recorded, sent.steps, layout)
+        collector, waiting = BlockCollector(ids), deque(self._inner.blocks(ids, sent))
         deaths: Counter[tuple[int, ...]] = Counter()
         idle, busy = list(self._workers), dict[Worker, Ints]()
         announced: set[Worker] = set()

@@ -238,9 +238,11 @@ def _require_same(folder: RunFolder, config: Config) -> None:
 def _require_compatible(config: Config, method: Method, model: Network, secure: bool) -> None:
     """Raise ValueError for options that exclude each other, before any client is asked for anything."""
     require_possible(config.aggregation, method, model.initial()[0])
-    sampling = config.participation.sampling
+    participation, sampling = config.participation, config.participation.sampling
     allowed = "fixed or bernoulli with real clients, whose class counts the server does not keep"
-    require(sampling != "balanced", "participation.sampling", sampling, allowed)
+    require(sampling in ("fixed", "bernoulli"), "participation.sampling", sampling, allowed)
+    clock = participation.speeds or participation.deadline
+    require(not participation.has_clock, "participation.speeds, deadline", clock, "none with real clients")
     if secure and method.reads_rows:
         raise ValueError(
             f"method.name = {config.method.name!r} is not possible with flower.secure_aggregation: "

@@ -210,7 +210,7 @@ class RayBackend:
             forms.update(answer.forms)
 
         phase = Phase(next(self._numbers), task, sent, pool, self._inner.store, put)
-        phase.train(self._blocks(ids))
+        phase.train(self._blocks(ids, sent))
         updates, self._idle = collector.result(), True
         report, largest, norms = _split_report(updates.report)
         uploads = RemoteUploads(updates.ids, phase, forms, largest, norms, sent.x.device)
@@ -230,11 +230,11 @@ class RayBackend:
             self._spread = self._pool.wanted
         return self._pool
 
-    def _blocks(self, ids: Ints) -> list[Ints]:
+    def _blocks(self, ids: Ints, sent: Broadcast) -> list[Ints]:
         """Cut the clients into blocks, for as many workers as there were at first, whatever becomes of them."""
         if self._setup.plan.stacked:
             self._inner.block = stacked_block(self._inner.trainer.forward.network, -(-len(ids) // self._spread))
-        return self._inner.blocks(ids)
+        return self._inner.blocks(ids, sent)
 
 
 @dataclass(frozen=True, eq=False)
