@@ -87,7 +87,7 @@ def test_integer_labels_and_clients_are_ordered_by_value(path: Path) -> None:
         ({"label": "kinds"}, r"no column 'kinds' \(did you mean 'kind'\?\); its columns are height, count"),
         ({"label": "kind", "client": "sit"}, r"no column 'sit' \(did you mean 'site'\?\)"),
         ({"label": "kind", "split": "zzz"}, "no column 'zzz'; its columns"),
-        ({"label": "kind", "client": "kind"}, "two roles"),
+        ({"label": "kind", "client": "kind"}, "column 'kind' has two roles, label and client"),
         ({"label": "kind", "client": "site", "split": "height"}, "'height'(, row 1 is '0'| is of type double)"),
         (
             ROLES | {"drop": ["hight"]},

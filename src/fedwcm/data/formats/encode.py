@@ -1,5 +1,6 @@
 """Make inputs of a table's columns: numbers, categories and vectors, with errors that name column and row."""
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from shlex import quote
@@ -13,6 +14,7 @@ from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.large_arrays import zeros
 from fedwcm.data.schema import Column
 
+COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+|[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 MAX_CATEGORIES = 256
 ID_ROWS = 20
 """From this many rows on, a text column with more categories than half of them is taken for an id, and row numbers
@@ -170,6 +172,12 @@ def _refuse_numbers(where: str, name: str, texts: NDArray[Any]) -> None:
     """Refuse numbers among text: one bad value would make a category of each number."""
     values = np.unique(texts[texts != ""])
     numeric = np.array([_reads_as_number(str(value)) for value in values], dtype=bool)
+    with_comma = [str(value) for value in values[~numeric] if COMMA_NUMBER.fullmatch(str(value))]
+    if with_comma and len(with_comma) == (~numeric).sum():
+        raise ValueError(
+            f"{where}: column {name!r} writes numbers with commas (for example {with_comma[0]!r:.100}), and each "
+            "would be a category: write them with points"
+        )
     if numeric.any():
         bad = str(values[~numeric][0]) if not numeric.all() else str(values[0])
         raise ValueError(

@@ -181,8 +181,9 @@ def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Role
         elif role in ("client", "split") and role in columns and role not in taken and options.known is None:
             text = f"{where}: column {role!r} is read as a feature; if it is not one, pass --{role} {role}"
             warnings.warn(text, stacklevel=4)
-    if len(set(roles.values())) != len(roles):
-        raise ValueError(f"{where}: one column is others two roles: {roles}")
+    for column in roles.values():
+        if len(shared := [role for role, name in roles.items() if name == column]) > 1:
+            raise ValueError(f"{where}: column {column!r} has two roles, {' and '.join(shared)}: name another one")
     return roles
 
 
