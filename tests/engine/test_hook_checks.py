@@ -137,3 +137,61 @@ def test_a_loss_has_a_gradient(backend: Any) -> None:
 def test_the_weights_of_one_client_have_no_entropy() -> None:
     record = fedwcm.run("fedavg", **RUN | {"clients": 1}).history[-1]
     assert str(record.weights_entropy) == "0.0"
+
+
+def shift_received(self: Any, w: Any, grad: Any, c: Any, ctx: Any) -> Any:
+    ctx.x.add_(1.0)
+    return grad(w), c
+
+
+def shift_own(self: Any, w: Any, grad: Any, c: Any, ctx: Any) -> Any:
+    w.add_(1.0)
+    return grad(w), c
+
+
+def shift_message(self: Any, w: Any, grad: Any, c: Any, ctx: Any) -> Any:
+    ctx.message["m"] *= 2.0
+    return grad(w), c
+
+
+def shift_model(self: Any, x: Any, s: Any, uploads: Any, cohort: Any) -> Any:
+    x.add_(1.0)
+    return x, s
+
+
+@pytest.mark.parametrize("backend", ["sequential", "vectorized"])
+@pytest.mark.parametrize(
+    ("hook", "name"), [(shift_received, "ctx.x"), (shift_own, "w"), (shift_message, "m"), (shift_model, "x")]
+)
+def test_what_a_hook_is_given_is_not_changed_in_place(hook: Any, name: str, backend: Any) -> None:
+    hooks = {"update": hook} if hook is shift_model else {"direction": hook}
+    own = method(broadcast=lambda self, s: {"m": torch.ones(2)}, **hooks)
+    with pytest.raises(ValueError, match=rf"Own(\.\w+)? changes {name} in place: it must return new values"):
+        fedwcm.run(own, backend=backend, **RUN)
+
+
+def test_an_error_in_a_worker_process_is_the_same_error() -> None:
+    with pytest.raises(ValueError, match=r"^Own\.shift_own changes w in place: it must return new values"):
+        fedwcm.run(method(direction=shift_own), backend="parallel", settings={"run.workers": 2}, **RUN)
+
+
+def test_an_update_returns_a_model_of_the_same_shape() -> None:
+    own = method(update=lambda self, x, s, uploads, cohort: (x[:3], s))
+    with pytest.raises(ValueError, match=r"returned a model of shape \(3,\): it must be of shape \("):
+        fedwcm.run(own, **RUN)
+
+
+class Detached(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Linear(64, 10)
+
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.body(x.flatten(1))
+        return scores
+
+
+def test_a_model_whose_scores_have_no_gradient_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"outputs have no gradient: .* without no_grad\(\) and detach\(\)"):
+        fedwcm.run("fedavg", model=Detached(), **RUN)

@@ -26,7 +26,7 @@ from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.core.types import Clients, Context, Floats, Ints, LeftOut, Population, Report, State, Vec
 from fedwcm.engine.batches import Augmentation, Schedule, visits
 from fedwcm.engine.forward import Forward
-from fedwcm.engine.hook_checks import check_rows, check_tuple
+from fedwcm.engine.hook_checks import check_rows, check_tuple, lend
 from fedwcm.engine.options import OptimizerOptions
 from fedwcm.engine.oracle import BlockData, MiniBatchOracle
 from fedwcm.engine.step import local_step
@@ -125,7 +125,8 @@ class ClientTrainer:
     def run(self, task: Task, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
         """Run one phase of the round for a block of clients, ordered longest first."""
         work = self.train if task == "train" else self.probe
-        return work(ids, shards, state, sent)
+        with lend(self.method, {"ctx.x": sent.x, **sent.message}):
+            return work(ids, shards, state, sent)
 
     def probe(self, ids: Ints, shards: Sequence[Shard], state: State, sent: Broadcast) -> ClientUpdates:
         """Run the first phase of a round, for methods that have one: an upload from all local data at `x`."""

@@ -16,6 +16,7 @@ from torch.func import functional_call
 from fedwcm.core.batch import Outputs
 from fedwcm.core.perturbation import perturbation_scale
 from fedwcm.core.types import State, Vec
+from fedwcm.engine.hook_checks import ComponentError
 from fedwcm.engine.network import Network
 from fedwcm.engine.precision import Pairs
 
@@ -207,5 +208,10 @@ def gradients(pairs: Pairs, of: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
     A value that depends on no parameter, such as features that are the inputs, contributes nothing.
     """
-    values, by_values = zip(*(pair for pair in pairs if pair[0].requires_grad), strict=True)
+    with_gradient = [pair for pair in pairs if pair[0].requires_grad]
+    if not with_gradient:
+        raise ComponentError(
+            "the model's outputs have no gradient: a forward pass that trains does without no_grad() and detach()"
+        )
+    values, by_values = zip(*with_gradient, strict=True)
     return torch.autograd.grad(values, of, by_values, materialize_grads=True)

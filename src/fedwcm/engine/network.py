@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from fedwcm.core.loss import LogitScale
 from fedwcm.core.types import Layout, State, Vec
+from fedwcm.engine.hook_checks import ComponentError
 from fedwcm.engine.precision import Precision
 from fedwcm.models.convolutions import subsample_strided_pointwise
 from fedwcm.models.predictor import find_head
@@ -123,7 +124,7 @@ class Network:
             # A write behind autograd's back (x.data) has no version. A device would have to finish its work first.
             self._writes_input[mode] = changed or (inputs.device.type == "cpu" and not torch.equal(lent, inputs))
         elif changed and not writes:
-            raise ValueError(
+            raise ComponentError(
                 f"the model {type(self.module).__name__} changes its input in place, but not at every call: "
                 "let its forward begin with a copy (x = x.clone())"
             )

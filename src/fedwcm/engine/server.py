@@ -12,7 +12,7 @@ import torch
 from fedwcm.core.method import Method, RoundMetrics, mean_weights
 from fedwcm.core.types import Cohort, Floats, LeftOut, State, Uploads, Vec, bytes_of
 from fedwcm.engine.client import Broadcast
-from fedwcm.engine.hook_checks import check_tuple, check_weights
+from fedwcm.engine.hook_checks import check_model, check_tuple, check_weights, lend
 from fedwcm.engine.uploads import CohortUpdates
 
 
@@ -34,7 +34,10 @@ class RoundResult:
 def update(method: Method, x: Vec, buffers: Vec, s: State, uploads: Uploads, cohort: Cohort) -> RoundResult:
     """Let the method update the model; buffers are averaged by samples."""
     weights = check_weights(method.weights, method.weights(s, cohort), cohort)
-    x_next, s_next = check_tuple(method.update, method.update(x, s, uploads, cohort), "model", "server state")
+    with lend(method.update, {"x": x, **s}):
+        outcome = method.update(x, s, uploads, cohort)
+    x_next, s_next = check_tuple(method.update, outcome, "model", "server state")
+    check_model(method.update, x_next, x)
     if len(buffers):
         buffers = uploads.sum("buffers", mean_weights("samples", cohort))
     metrics = method.metrics(s, cohort) if isinstance(method, RoundMetrics) else {}

@@ -17,7 +17,7 @@ from fedwcm.core.method import Method
 from fedwcm.core.types import Context, State, Vec
 from fedwcm.engine.fast.affine_step import AffineDirection, AffineStep, BlockDirection
 from fedwcm.engine.fast.trace import trace_direction
-from fedwcm.engine.hook_checks import check_tuple
+from fedwcm.engine.hook_checks import check_tuple, lend
 from fedwcm.engine.options import OptimizerOptions
 from fedwcm.engine.oracle import MiniBatchOracle
 
@@ -143,6 +143,8 @@ def _affine_direction(
 def _eager_step(
     direction: Direction, rule: UpdateRule, w: Vec, grad: MiniBatchOracle, c: State, ctx: Context
 ) -> State:
-    v, c = check_tuple(direction, direction(w, grad, c, ctx), "direction", "client state")
+    with lend(direction, {"w": w}):
+        outcome = direction(w, grad, c, ctx)
+    v, c = check_tuple(direction, outcome, "direction", "client state")
     rule(w, v, ctx.lr)
     return c

@@ -33,6 +33,7 @@ from fedwcm.engine.backends.errors import (
 from fedwcm.engine.backends.in_process import BlockCollector, InProcess
 from fedwcm.engine.backends.shared_memory import BufferLayout, Inbox, Outbox
 from fedwcm.engine.client import Broadcast, ClientUpdates, Task
+from fedwcm.engine.hook_checks import ComponentError
 from fedwcm.engine.uploads import CohortUpdates
 
 MESSAGE = "message/"
@@ -60,7 +61,7 @@ class Answer:
     layout: BufferLayout | None = None
     grown: int = 0
     """The size of the outbox if it is a new one, which then follows."""
-    error: str = ""
+    error: str | ComponentError = ""
 
 
 class Worker:
@@ -103,7 +104,7 @@ class Worker:
         except (EOFError, OSError):
             raise self.death() from None
         if answer.updates is None or answer.layout is None:
-            raise WorkerError(answer.error)
+            raise answer.error if isinstance(answer.error, ComponentError) else WorkerError(answer.error)
         return replace(answer.updates, upload=self._inbox.read(answer.layout))
 
     def death(self) -> WorkerDiedError:
@@ -163,6 +164,8 @@ def _train_block(inner: InProcess, outbox: Outbox, task: Task, block: Ints, sent
     try:
         result = inner.run_block(task, block, sent)
         layout = outbox.write(result.upload)
+    except ComponentError as error:
+        return Answer(error=error)
     except Exception as error:
         where = place(sent.round, block)
         if is_out_of_memory(error):

@@ -24,6 +24,7 @@ from fedwcm.engine.backends.on_ray.pool import ATTEMPTS, Member, WorkerPool
 from fedwcm.engine.backends.on_ray.worker import LARGEST, NORM, BlockAnswer, WorkerSetup
 from fedwcm.engine.backends.plan import stacked_block
 from fedwcm.engine.client import Broadcast, Task
+from fedwcm.engine.hook_checks import ComponentError
 from fedwcm.engine.uploads import CohortUpdates, find_upload
 
 CPU = torch.device("cpu")
@@ -68,6 +69,8 @@ class Phase:
                     self._receive(member, block, answer)
                     del running[answer]
                 except RayTaskError as error:
+                    if isinstance(error.cause, ComponentError):
+                        raise error.cause from None
                     where = place(self._round, block)
                     raise WorkerError(f"{where}: a worker failed:\n{error}") from None
                 except RayError as error:
