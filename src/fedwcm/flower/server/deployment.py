@@ -54,7 +54,8 @@ TestData = Callable[..., Samples]
 
 EXPOSED = (
     "privacy.mode = 'he' without flower.secure_aggregation hides little: the server sees every update, and an "
-    "attack on the first ones of FedWCM found 76 % of all class counts exactly (docs/privacy.md)"
+    "attack on the first ones of FedWCM found 76 % of all class counts exactly; one that chooses its models "
+    "reads all (docs/privacy.md)"
 )
 
 UNBOUNDED = (
