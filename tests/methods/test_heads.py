@@ -1,5 +1,7 @@
 """Laws of methods that fix, realign or calibrate the classifier."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -210,6 +212,19 @@ def test_the_mean_of_a_class_of_one_sample_is_that_sample() -> None:
     state = run_rounds(simulated, 1)[-1][0]
     f, y = features_of_all(simulated)
     np.testing.assert_allclose(state.method["means"][y].numpy(), f[:, :-1], rtol=1e-4, atol=1e-5)
+
+
+def test_rucr_retrains_a_bias_as_the_weight_of_a_feature_that_is_1() -> None:
+    """Features of 0 leave the biases alone: one step of cross-entropy with as many samples of each class."""
+    simulated, state = trained(RUCR(), rounds=1)
+    method = RUCR(mixtures=4, retrain_epochs=1, retrain_lr=0.3)
+    context: Any = simulated.trainer.forward.network  # a layout is all that it reads
+    weight, bias = head(simulated, state.x)
+    features = weight.new_zeros(3, 4, weight.shape[1])
+    retrained = method.retrain_head(state.x, features, context, np.random.default_rng(0))
+    np.testing.assert_allclose(retrained[:, :-1].numpy(), weight.numpy())
+    step = torch.softmax(bias[:, 0], dim=0) - 1 / 3
+    np.testing.assert_allclose(retrained[:, -1].numpy(), (bias[:, 0] - 0.3 * step).numpy(), rtol=1e-5)
 
 
 def test_rucr_waits_for_the_last_rounds() -> None:
