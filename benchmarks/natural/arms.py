@@ -72,6 +72,36 @@ RACE = {arm: f"{arm}, 20 rounds" for arm in CANDIDATES}
 ARMS |= {short: {**ARMS[arm], "run.rounds": 20, "run.eval_every": 20} for arm, short in RACE.items()}
 """What `--method auto` looks at: a quarter of the rounds."""
 
+OWN = "benchmarks.natural.leads:"
+LEADS: dict[str, Settings] = {
+    "fedwcm N": {**method("fedwcm"), **NORMALIZED},
+    "fedavg N rows": {**method(f"{OWN}RowsByClass"), **NORMALIZED},
+    "fedavg N absent": {**method("fedavg"), **NORMALIZED, "loss.name": f"{OWN}AbsentShifted"},
+    "fedavg N SAM": {**method("fedsam"), **NORMALIZED},
+    "fedwcm H N SAM": {**method("mofedsam+wcm", **FOLLOWING), **NORMALIZED},
+    "fedwcm-x H N warm": {**method(f"{OWN}WarmStart", rate_limit=1.0, **FOLLOWING), **NORMALIZED},
+    **{f"fedwcm-x H N scale {scale:g}": {**ARMS["fedwcm-x H N"], "loss.scale": scale} for scale in (5.0, 20.0)},
+}
+
+ARMS |= LEADS
+
+COMPARED: dict[str, list[tuple[str, str]]] = {
+    "α from H": [("fedwcm H", "fedwcm"), ("fedwcm-x H", "fedwcm-x"), ("fedwcm H N", "fedwcm N")],
+    "weights by size": [("fedwcm-x", "fedwcm"), ("fedwcm-x H N", "fedwcm H N"), ("fedwcm-x H +", "fedwcm H +")],
+    "the client's own prior": [("fedavg own P", "fedavg P")],
+    "half the correction": [("fedavg N half", "fedavg+"), ("fedwcm-x H N half", "fedwcm-x H +")],
+    "at most 3 repetitions": [("fedavg N cap 3", "fedavg+"), ("fedwcm-x H N cap 3", "fedwcm-x H +")],
+    "at most 10 repetitions": [("fedavg N cap 10", "fedavg+"), ("fedwcm-x H N cap 10", "fedwcm-x H +")],
+    "no oversampling": [("fedavg N", "fedavg+"), ("fedwcm-x H N", "fedwcm-x H +")],
+    "warm start": [("fedwcm-x H N warm", "fedwcm-x H N")],
+    "scale 5": [("fedwcm-x H N scale 5", "fedwcm-x H N")],
+    "scale 20": [("fedwcm-x H N scale 20", "fedwcm-x H N")],
+    "rows by n_kc": [("fedavg N rows", "fedavg N")],
+    "absent classes −1": [("fedavg N absent", "fedavg N")],
+    "SAM": [("fedavg N SAM", "fedavg N"), ("fedwcm H N SAM", "fedwcm H N")],
+}
+"""Ideas, each as arms beside arms that lack it."""
+
 JUDGED = (
     *("fedavg", "fedwcm", "fedwcm-x", "fedavg P", "fedavg N", "fedwcm H N", "fedwcm-x H N cap 10", "fedcm+"),
     *CANDIDATES,

@@ -27,13 +27,17 @@ from fedwcm.engine.rounds import DivergedError
 
 RESULTS = Path("results/natural")
 FROZEN = RESULTS / "judge.json"
-STRENGTHS = tuple(np.round(np.arange(-1.0, 2.01, 0.25), 2).tolist())
-"""How often log p is subtracted from the logits: 0 leaves the model as it was trained."""
+STRENGTHS = tuple(np.round(np.arange(-2.5, 2.51, 0.25), 2).tolist())
+"""How often log p is subtracted from the logits: 0 leaves the model as it was trained.
+
+The lines of `judge.jsonl`, and older ones of `choose.jsonl`, have -1 to 2: too few for balanced batches with a
+prior, which correct twice.
+"""
 
 
 def run_arm(name: str, data: NaturalSet, arm: str, seed: int, phase: str) -> dict[str, Any]:
     """Train an arm on a set; return its curves on validation data and, if it is judged, on test data."""
-    settings = {**COMMON, **ARMS[arm], "run.seed": seed}
+    settings = {**COMMON, **data.settings, **ARMS[arm], "run.seed": seed}
     job = {"set": name, "arm": arm, "seed": seed, "settings": settings}
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -45,7 +49,11 @@ def run_arm(name: str, data: NaturalSet, arm: str, seed: int, phase: str) -> dic
         parts = {"val": data.val, **({"test": data.test} if phase == "judge" else {})}
         log_p = {part: log_probabilities(f"{folder}/run", x) for part, (x, _) in parts.items()}
     counts = np.bincount(data.train[1], minlength=log_p["val"].shape[1])
-    return {**job, **{part: curve(log_p[part], y, counts) for part, (_, y) in parts.items()}}
+    curves = {part: curve(log_p[part], y, counts) for part, (_, y) in parts.items()}
+    if data.settings:  # balanced, by construction: each class weighted by its share in the training
+        weights = {part: counts[y] / np.bincount(y)[y] for part, (_, y) in parts.items()}
+        curves |= {f"{part}, natural": curve(log_p[part], parts[part][1], counts, weights[part]) for part in parts}
+    return {**job, **curves}
 
 
 def log_probabilities(folder: str, x: NDArray[Any]) -> NDArray[np.float64]:
@@ -55,33 +63,41 @@ def log_probabilities(folder: str, x: NDArray[Any]) -> NDArray[np.float64]:
     return logarithms
 
 
-def curve(log_p: NDArray[np.float64], y: NDArray[Any], counts: NDArray[np.int64]) -> list[dict[str, float]]:
-    """Return accuracy, balanced accuracy, that of the rarest third, and calibration, at every strength."""
+def curve(
+    log_p: NDArray[np.float64], y: NDArray[Any], counts: NDArray[np.int64], weight: NDArray[Any] | None = None
+) -> list[dict[str, float]]:
+    """Return accuracy, balanced accuracy, that of the rarest third, and calibration, at every strength.
+
+    `weight` says how often each sample counts, where classes are to have another mix than they have here.
+    """
     prior = np.log(np.maximum(counts, 0.5) / counts.sum())
     rare = np.argsort(counts)[: max(1, round(len(counts) / 3))]
+    weight = np.ones(len(y)) if weight is None else weight
     points = []
     for tau in STRENGTHS:
         shifted = log_p - tau * prior
         recalls = {c: float((shifted[y == c].argmax(axis=1) == c).mean()) for c in np.unique(y)}
         probabilities = np.exp(shifted - np.logaddexp.reduce(shifted, axis=1, keepdims=True))
-        points.append(
-            {
-                "tau": tau,
-                "accuracy": float((shifted.argmax(axis=1) == y).mean()),
-                "balanced": float(np.mean(list(recalls.values()))),
-                "rare": float(np.mean([recalls[c] for c in rare if c in recalls])),
-                "nll": float(-np.log(probabilities[np.arange(len(y)), y] + 1e-12).mean()),
-                "ece": calibration_error(probabilities, y),
-            }
-        )
+        right, found = shifted.argmax(axis=1) == y, [recalls[c] for c in rare if c in recalls]
+        point = {
+            "tau": tau,
+            "accuracy": np.average(right, weights=weight),
+            "balanced": np.mean(list(recalls.values())),
+            "rare": np.mean(found) if found else np.nan,
+            "nll": np.average(-np.log(probabilities[np.arange(len(y)), y] + 1e-12), weights=weight),
+            "ece": calibration_error(probabilities, y, weight),
+        }
+        points.append({key: round(float(value), 5) for key, value in point.items()})
     return points
 
 
-def calibration_error(probabilities: NDArray[np.float64], y: NDArray[Any], bins: int = 15) -> float:
+def calibration_error(
+    probabilities: NDArray[np.float64], y: NDArray[Any], weight: NDArray[Any], bins: int = 15
+) -> float:
     """Return the expected calibration error of the predicted classes."""
     confidence, correct = probabilities.max(axis=1), probabilities.argmax(axis=1) == y
-    gaps = np.bincount((confidence * bins).astype(int).clip(0, bins - 1), weights=correct - confidence)
-    return float(np.abs(gaps).sum() / len(y))
+    gaps = np.bincount((confidence * bins).astype(int).clip(0, bins - 1), weights=weight * (correct - confidence))
+    return float(np.abs(gaps).sum() / weight.sum())
 
 
 def finished(phase: str) -> dict[tuple[str, str, int], dict[str, Any]]:
@@ -106,6 +122,7 @@ def main() -> None:
     parser.add_argument("phase", choices=("choose", "freeze", "judge"))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--sets", default=",".join(available()))
+    parser.add_argument("--arms", help="separated by commas; by default all, or those that are judged")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -116,10 +133,11 @@ def main() -> None:
     if chosen.phase == "judge" and json.loads(FROZEN.read_text(encoding="utf-8")) != frozen_description():
         raise ValueError(f"{FROZEN} describes other arms or other data: what is judged was frozen before")
     done = finished(chosen.phase)
+    arms = chosen.arms.split(",") if chosen.arms else list(ARMS if chosen.phase == "choose" else JUDGED)
     for seed in map(int, chosen.seeds.split(",")):
         for name in chosen.sets.split(","):
             data = load(name, seed)
-            for arm in ARMS if chosen.phase == "choose" else JUDGED:
+            for arm in arms:
                 if (name, arm, seed) not in done:
                     record = run_arm(name, data, arm, seed, chosen.phase)
                     with (RESULTS / f"{chosen.phase}.jsonl").open("a", encoding="utf-8") as file:

@@ -1,7 +1,8 @@
 """Print the tables of docs/results/natural.md: `python -m benchmarks.natural.tables judge`.
 
+Beside `judge`: `choose`, the same on validation data; `leads`, `tails`, `limits` and `draws`, see their functions.
 Every arm is shown as it was trained, and with log p subtracted from its logits at the strength that is best on
-validation data. `auto` is the best of four arms on validation data, seed by seed.
+validation data; then its curve, at all strengths. `auto` is the best of four arms on validation data.
 """
 
 import sys
@@ -9,23 +10,44 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.natural.arms import CANDIDATES
+from benchmarks.natural.arms import CANDIDATES, COMPARED, JUDGED
 from benchmarks.natural.run import STRENGTHS, finished
+from benchmarks.natural.sets import FILES
 
 Record = dict[str, Any]
-PLAIN = STRENGTHS.index(0.0)
+Curve = Sequence[dict[str, float]]
+Key = tuple[str, str, int]
+Runs = dict[str, list[list[Record]]]
+NATURAL = ", natural"
+"""Ends the name of a tail whose test has been given the class mix of the training."""
+
+
+def by_tail(done: dict[Key, Record]) -> dict[Key, Record]:
+    """Return the runs by tail instead of set: a balanced set that was given a natural mix too is two tails."""
+    tails = dict(done)
+    for (name, arm, seed), record in done.items():
+        if f"val{NATURAL}" in record:
+            parts: Record = {part: record[f"{part}{NATURAL}"] for part in ("val", "test") if part in record}
+            tails[name + NATURAL, arm, seed] = {**record, **parts}
+    return tails
 
 
 def fitted(record: Record) -> int:
     """Return the strength with the best balanced accuracy on validation data; of equal ones the smallest."""
-    values = [point["balanced"] for point in record["val"]]
-    return min(range(len(values)), key=lambda i: (-values[i], abs(STRENGTHS[i])))
+    points = record["val"]
+    return min(range(len(points)), key=lambda i: (-points[i]["balanced"], abs(points[i]["tau"])))
 
 
 def likeliest(record: Record) -> int:
-    """Return the strength with the lowest loss on validation data, that is, for the natural mix of classes."""
-    return min(range(len(STRENGTHS)), key=lambda i: record["val"][i]["nll"])
+    """Return the strength with the lowest loss on validation data, that is, for its mix of classes."""
+    return min(range(len(record["val"])), key=lambda i: record["val"][i]["nll"])
+
+
+def plain(record: Record) -> int:
+    """Return the strength 0."""
+    return [point["tau"] for point in record["val"]].index(0.0)
 
 
 def chosen(records: Sequence[Record]) -> Record:
@@ -33,7 +55,7 @@ def chosen(records: Sequence[Record]) -> Record:
     return max(records, key=lambda record: record["val"][fitted(record)]["balanced"])
 
 
-def with_auto(done: dict[tuple[str, str, int], Record]) -> dict[tuple[str, str, int], Record]:
+def with_auto(done: dict[Key, Record]) -> dict[Key, Record]:
     """Return the runs, and those of `auto`."""
     places = {(name, seed) for name, _, seed in done}
     auto = {}
@@ -55,37 +77,162 @@ def cell(records: Sequence[Record], part: str, point: Callable[[Record], int]) -
 
 def errors(records: Sequence[Record], part: str) -> str:
     """Return the calibration error as trained, and for the natural mix of classes."""
-    curves = [(record[part][PLAIN], record[part][likeliest(record)]) for record in records if part in record]
-    pairs = np.array([[plain["ece"], natural["ece"]] for plain, natural in curves])
-    return " → ".join(f"{mean:.3f}".removeprefix("0") for mean in pairs.mean(axis=0)) if len(pairs) else "–"
+    runs = [record for record in records if part in record]
+    columns = [[record[part][point(record)]["ece"] for record in runs] for point in (plain, likeliest)]
+    return " → ".join(f"{np.mean(column):.3f}".removeprefix("0") for column in columns) if runs else "–"
 
 
-def print_table(title: str, sets: Sequence[str], rows: dict[str, list[str]]) -> None:
-    """Print a table with a column per set."""
-    print(f"\n{title}\n\n| | {' | '.join(sets)} |\n|---|{'---|' * len(sets)}")
-    for arm, cells in rows.items():
-        print(f"| {arm} | {' | '.join(cells)} |")
+def reached(curve: Curve) -> NDArray[np.float64]:
+    """Return the most that a curve reaches of balanced accuracy, of its mean with accuracy, and of accuracy."""
+    accuracy, balanced = (np.array([point[key] for point in curve]) for key in ("accuracy", "balanced"))
+    return np.array([(share * accuracy + (1 - share) * balanced).max() for share in (0.0, 0.5, 1.0)])
 
 
-def main() -> None:
+def curves(records: Sequence[Record], others: Sequence[Record], part: str) -> str:
+    """Return how far a curve reaches above another: balanced accuracy, the mean of both, accuracy; in points."""
+    pairs = [(a[part], b[part]) for a, b in zip(records, others, strict=True) if part in a and part in b]
+    if not pairs:
+        return "–"
+    above = 100 * np.mean([reached(one) - reached(other) for one, other in pairs], axis=0)
+    return _signed(above)
+
+
+def print_table(title: str, columns: Sequence[str], rows: dict[str, list[str]]) -> None:
+    """Print a table."""
+    print(f"\n{title}\n\n| | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+    for name, cells in rows.items():
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def print_phase(done: dict[Key, Record], part: str) -> None:
     """Print the tables of a phase."""
-    phase = sys.argv[1]
-    part = "test" if phase == "judge" else "val"
-    done = with_auto(finished(phase))
     sets = list(dict.fromkeys(name for name, _, _ in done))
     arms = list(dict.fromkeys(arm for _, arm, _ in done))
-    runs = {arm: [[done[key] for key in done if key[:2] == (name, arm)] for name in sets] for arm in arms}
-    points: dict[str, Callable[[Record], int]] = {
-        "as trained": lambda _: PLAIN,
-        "shifted, the strength fitted on validation data": fitted,
-    }
+    seeds = sorted({seed for *_, seed in done})
+    runs: Runs = {arm: [[done.get((name, arm, seed), {}) for seed in seeds] for name in sets] for arm in arms}
+    points = {"as trained": plain, "shifted, the strength fitted on validation data": fitted}
     for title, point in points.items():
         rows = {arm: [cell(records, part, point) for records in by_set] for arm, by_set in runs.items()}
         print_table(f"{title}: accuracy/balanced/rare", sets, rows)
+    rows = {
+        arm: [curves(records, base, part) for records, base in zip(by_set, runs["fedavg"], strict=True)]
+        for arm, by_set in runs.items()
+        if arm != "fedavg"
+    }
+    print_table("curves, above that of fedavg: balanced/half and half/accuracy", sets, rows)
     rows = {arm: [errors(records, part) for records in by_set] for arm, by_set in runs.items()}
     print_table("calibration error, as trained → shifted to the natural mix", sets, rows)
-    seeds = [len(records) for by_set in runs.values() for records in by_set]
-    print(f"\nseeds: {min(seeds)} to {max(seeds)}")
+    print(f"\nseeds: {len(seeds)}")
+
+
+def print_leads() -> None:
+    """Print how far each idea is above the arm that lacks it, on validation data at the fitted strength."""
+    done = finished("choose")
+    sets = list(dict.fromkeys(name for name, _, _ in done))
+    rows = {}
+    for idea, pairs in COMPARED.items():
+        for one, other in pairs:
+            both = [(name, seed) for name, arm, seed in done if arm == one and (name, other, seed) in done]
+            gains = {
+                place: _gain(done[place[0], one, place[1]], done[place[0], other, place[1]]) for place in both
+            }
+            cells = [[gain for (name, _), gain in gains.items() if name == each] for each in sets]
+            rows[f"{idea}: {one} − {other}"] = [_points(each) for each in (*cells, list(gains.values()))]
+    print_table("balanced accuracy on validation data, in points", [*sets, "all"], rows)
+
+
+def _gain(one: Record, other: Record) -> float:
+    return float(one["val"][fitted(one)]["balanced"] - other["val"][fitted(other)]["balanced"])
+
+
+def _points(gains: Sequence[float]) -> str:
+    return f"{100 * np.mean(gains):+.1f}".replace("-", "−") if gains else "–"
+
+
+def print_tails() -> None:
+    """Print how the curves of `auto` lie on validation data, beside those of FedAvg and of the best arms."""
+    done = with_auto(by_tail(finished("choose")))
+    rows = {}
+    for name in dict.fromkeys(name for name, _, _ in done):
+        arms = [*JUDGED, "auto"]
+        seeds = [s for n, arm, s in done if (n, arm) == (name, "auto") and all((name, a, s) in done for a in arms)]
+        curves_of = {a: [_narrow(done[name, a, s]["val"], name) for s in seeds] for a in arms}
+        means = {a: 100 * np.mean([reached(curve) for curve in each], axis=0) for a, each in curves_of.items()}
+        above, below = means["auto"] - means["fedavg"], means["auto"] - np.max([means[a] for a in JUDGED], axis=0)
+        best = dict.fromkeys(JUDGED[np.argmax([means[a][i] for a in JUDGED])] for i in range(3))
+        rows[name] = [_signed(above), _signed(below), ", ".join(best), str(len(seeds))]
+    print_table("curves on validation data", ["auto − fedavg", "auto − best", "best", "seeds"], rows)
+
+
+def _narrow(curve: Curve, name: str) -> Curve:
+    """Return the strengths that all runs of a set have: on natural ones most were run with these only."""
+    return [point for point in curve if -1.0 <= point["tau"] <= 2.0] if name in FILES else curve
+
+
+def print_limits() -> None:
+    """Print the accuracy gained by adding log p more than once, and how far it is then above FedAvg's."""
+    done = {
+        key: run["val"] for key, run in finished("choose").items() if len(run.get("val", [])) == len(STRENGTHS)
+    }
+    rows = {}
+    for arm in CANDIDATES:
+        places = [(name, s) for name, a, s in done if a == arm and (name, "fedavg", s) in done and name in FILES]
+        ends = {place: reached(done[place[0], arm, place[1]])[-1] for place in places}
+        gains = {(n, s): end - reached(_narrow(done[n, arm, s], n))[-1] for (n, s), end in ends.items()}
+        above = {(n, s): end - reached(done[n, "fedavg", s])[-1] for (n, s), end in ends.items()}
+        columns = [
+            [_points([v for (n, _), v in each.items() if n == name]) for each in (gains, above)] for name in FILES
+        ]
+        rows[arm] = [", ".join(column) for column in columns]
+    print_table("accuracy beyond one log p: gained, then above fedavg, in points", list(FILES), rows)
+
+
+def print_draws() -> None:
+    """Print what a candidate and a strength reach on validation people other than those that chose them.
+
+    They are chosen by one draw of people, or by the mean over all but one; what is reached is that of the last.
+    """
+    done = finished("choose")
+    rows = {}
+    for name in FILES:
+        seeds = sorted(seed for n, arm, seed in done if (n, arm) == (name, "fedavg"))
+        reached_by = {arm: [_by_strength(done[name, arm, seed]) for seed in seeds] for arm in CANDIDATES}
+        alone = [_unseen(reached_by, [one], last) for last in range(len(seeds)) for one in _but(seeds, last)]
+        together = [_unseen(reached_by, _but(seeds, last), last) for last in range(len(seeds))]
+        rows[name] = [f"{np.mean(each):.3f}".removeprefix("0") for each in (alone, together)]
+    print_table("balanced accuracy on people who chose nothing", ["one draw", "all other draws"], rows)
+
+
+def _by_strength(record: Record) -> dict[float, float]:
+    return {point["tau"]: point["balanced"] for point in record["val"]}
+
+
+def _but(seeds: Sequence[int], last: int) -> list[int]:
+    return [draw for draw in range(len(seeds)) if draw != last]
+
+
+def _unseen(reached_by: dict[str, list[dict[float, float]]], draws: Sequence[int], last: int) -> float:
+    """Return what the arm and the strength that are best in the mean of some draws reach in the last."""
+    choices = [(arm, tau) for arm, curves in reached_by.items() for tau in set.intersection(*map(set, curves))]
+    arm, tau = max(
+        choices,
+        key=lambda choice: (np.mean([reached_by[choice[0]][d][choice[1]] for d in draws]), -abs(choice[1])),
+    )
+    return reached_by[arm][last][tau]
+
+
+def _signed(values: NDArray[np.float64]) -> str:
+    return "/".join(f"{value:+.1f}".replace("-", "−") for value in values)
+
+
+def main() -> None:
+    """Print what is asked for."""
+    asked = sys.argv[1]
+    views = {"leads": print_leads, "tails": print_tails, "draws": print_draws, "limits": print_limits}
+    if asked in views:
+        views[asked]()
+    else:
+        print_phase(with_auto(by_tail(finished(asked))), "val" if asked == "choose" else "test")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""The benchmark of natural tails: what its tables weigh, and the ideas that it measured."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.natural.leads import AbsentShifted, RowsByClass, WarmStart
+from benchmarks.natural.run import curve
+from benchmarks.natural.tables import reached
+
+import fedwcm
+from fedwcm.losses.prior_ce import PriorCE
+
+SMALL: Any = {"dataset": "digits", "clients": 4, "beta": 1.0, "imbalance": 0.1, "participation": 1.0, "rounds": 3}
+
+
+def test_weighted_samples_count_as_if_they_were_repeated() -> None:
+    rng = np.random.default_rng(0)
+    log_p, labels, counts = rng.normal(size=(60, 3)), rng.integers(0, 3, 60), np.array([50, 30, 5])
+    times = np.array([4, 2, 1])[labels]
+    weighted = curve(log_p, labels, counts, times)
+    repeated = curve(log_p.repeat(times, axis=0), labels.repeat(times), counts)
+    assert all(one == pytest.approx(other, abs=2e-5) for one, other in zip(weighted, repeated, strict=True))
+
+
+def test_a_curve_is_above_another_by_what_it_reaches_at_its_best_strength() -> None:
+    points = [{"accuracy": 0.9, "balanced": 0.4}, {"accuracy": 0.7, "balanced": 0.7}]
+    assert reached(points).tolist() == pytest.approx([0.7, 0.7, 0.9])
+
+
+def test_an_idea_without_effect_is_its_base() -> None:
+    alone = SMALL | {"clients": 1}
+    rows, whole = (fedwcm.run(method, **alone).summary for method in (RowsByClass(), "fedavg"))
+    assert rows.test_loss == pytest.approx(whole.test_loss, rel=1e-5)
+    shifted, prior = (
+        fedwcm.run("fedavg", loss=loss, **SMALL).summary
+        for loss in (AbsentShifted(absent=0.0, prior="global"), PriorCE(prior="global"))
+    )
+    assert shifted.test_loss == prior.test_loss
+
+
+def test_a_warm_start_has_the_momentum_grow_in() -> None:
+    history = fedwcm.run(WarmStart(adaptive=False), **SMALL).history
+    assert [record.number("alpha") for record in history] == pytest.approx([1.0, 1 / 2, 1 / 3])
