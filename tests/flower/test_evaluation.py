@@ -177,7 +177,7 @@ def test_a_lying_evaluation_moves_the_mean_by_a_bounded_share() -> None:
     assert accuracies[1] <= ends[1]["clients_accuracy_median"] <= accuracies[3]
 
 
-def test_a_client_that_claims_to_train_on_many_samples_has_its_share_of_an_evaluation_and_no_more() -> None:
+def test_a_client_that_claims_many_training_samples_has_its_share_of_an_evaluation() -> None:
     def lie(client: int, request: Message, reply: Message) -> Message:
         if client == LIAR:
             for record in reply.content.config_records.values():

@@ -1,6 +1,8 @@
-"""Files and functions stay as short as CONTRIBUTING.md says."""
+"""Files, functions and names stay as short as CONTRIBUTING.md says; functions, and their docstrings, are verbs."""
 
 import ast
+import re
+from collections.abc import Iterator
 
 import pytest
 
@@ -106,3 +108,53 @@ def test_no_module_is_a_crumb() -> None:
         if small and len(using) == 1 and room.rpartition(".")[2] not in REGISTRIES:
             crumbs |= {name} if using.pop().startswith(f"{room}.") else set()
     assert crumbs == set()
+
+
+LONGEST = 80
+"""Characters of the name of a test, `test_` included."""
+
+NO_VERB = {
+    *("A", "An", "The", "All", "Each", "Every", "One", "Two", "Some", "No", "Whether", "How", "Which", "Who"),
+    *("What", "Where", "When", "If", "Mean", "Numbers", "Number", "Accuracy", "Classes", "Curves", "Clients"),
+}
+"""Words with which the docstring of a function does not begin."""
+
+ADJECTIVES = {"shifted", "ascended", "handled", "deferred", "locked"}
+"""Oracles that are asked elsewhere, and context managers: they read as what they give."""
+
+
+def functions(room: str) -> Iterator[tuple[str, Function]]:
+    for path in FILES:
+        if room in path.parts:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, Function):
+                    yield f"{path.name}:{node.lineno} {node.name}", node
+
+
+def is_property(node: Function) -> bool:
+    return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def test_no_name_of_a_test_is_too_long() -> None:
+    long = [
+        place for place, node in functions("tests") if re.match("test_", node.name) and len(node.name) > LONGEST
+    ]
+    assert long == []
+
+
+def test_functions_are_verbs() -> None:
+    participles = [
+        place
+        for place, node in functions("src")
+        if re.fullmatch("_*[a-z]+ed", node.name) and not is_property(node) and node.name not in ADJECTIVES
+    ]
+    assert participles == []
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    nouns = [
+        f"{place}: {text[:40]}"
+        for place, node in functions("src")
+        if (text := ast.get_docstring(node) or "").split(" ")[0] in NO_VERB and not is_property(node)
+    ]
+    assert nouns == []
