@@ -245,9 +245,9 @@ class Turns:
         """
         kept = {key: value.clone() for key, value in clients.items() if not key.startswith(SENT)}
         now: dict[str, Any] = {key: value.numpy() for key, value in kept.items()}
-        asked, steps = self._asked(now, round_, drawn)
-        now["steps"][asked] = steps
-        answering = self.options.answering(asked, self.seed, round_)
+        cohort, steps = self._choose_clients(now, round_, drawn)
+        now["steps"][cohort] = steps
+        answering = self.options.answering(cohort, self.seed, round_)
         started = np.where(now["busy"] >= 0, now["busy"], round_)
         arriving = np.flatnonzero((now["busy"] >= 0) & (now["arrives"] == round_))
         seconds = now["steps"][answering] * self._slowness[answering]
@@ -261,7 +261,7 @@ class Turns:
             now["arrives"][staying] = round_ + late[np.isin(answering, staying)]
             answering = answering[late <= 0]
         now["busy"][arriving] = NEVER
-        turn = Turn(asked, np.union1d(answering, arriving), now["steps"].copy(), started)
+        turn = Turn(cohort, np.union1d(answering, arriving), now["steps"].copy(), started)
         return turn, {**kept, **{key: value for key, value in clients.items() if key.startswith(SENT)}}
 
     def after(
@@ -275,7 +275,7 @@ class Turns:
             state |= {f"{SENT}{round_}/{key}": value.clone() for key, value in _parts(sent()).items()}
         return {k: v for k, v in state.items() if not k.startswith(SENT) or int(k.split("/")[1]) in busy}
 
-    def _asked(self, now: dict[str, Any], round_: int, drawn: Callable[[], Ints]) -> tuple[Ints, Ints]:
+    def _choose_clients(self, now: dict[str, Any], round_: int, drawn: Callable[[], Ints]) -> tuple[Ints, Ints]:
         free = now["busy"] < 0
         if self.choice is None:
             ids = drawn()
@@ -293,9 +293,9 @@ class Turns:
             self.counts,
             generator(self.seed, Purpose.COHORT, round_),
         )
-        return self._checked(self.choice.choose(known), free)
+        return self._check_choice(self.choice.choose(known), free)
 
-    def _checked(self, outcome: object, free: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    def _check_choice(self, outcome: object, free: NDArray[np.bool_]) -> tuple[Ints, Ints]:
         """Return the ids, ascending, and the steps of each; raise unless the clients are free."""
         where = f"{type(self.choice).__qualname__}.choose returned"
         ids, steps = outcome if isinstance(outcome, tuple) and len(outcome) == 2 else (outcome, None)

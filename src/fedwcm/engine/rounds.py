@@ -20,7 +20,7 @@ from fedwcm.engine.options import Aggregation, LearningRate, ParticipationOption
 from fedwcm.engine.participation import Turn, Turns
 from fedwcm.engine.server import RoundMeasures, RoundResult, Traffic, moving_average, update
 from fedwcm.engine.store import ClientStore
-from fedwcm.engine.uploads import CohortUpdates, MethodUploads, UploadsLostError, merged, receive
+from fedwcm.engine.uploads import CohortUpdates, MethodUploads, UploadsLostError, merge_updates, receive
 
 
 class Clock:
@@ -259,7 +259,7 @@ class Rounds:
             return None
         with self.clock.phase("clients"):
             parts = [self.backend.run(task, ids, what) for ids, what in turn.works(sent, before.turns)]
-            result = parts[0] if len(parts) == 1 else merged(parts)
+            result = parts[0] if len(parts) == 1 else merge_updates(parts)
         traffic.count_reports(result)
         self._require_mostly_finite(result, len(turn.answering), before.round)
         return result

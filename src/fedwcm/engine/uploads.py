@@ -306,23 +306,23 @@ class CohortUpdates:
         )
 
 
-def merged(parts: Sequence[CohortUpdates]) -> CohortUpdates:
+def merge_updates(parts: Sequence[CohortUpdates]) -> CohortUpdates:
     """Return the answers of several groups of clients, whose uploads are rows in memory, as those of one."""
     ids = np.concatenate([part.ids for part in parts])
     order = np.argsort(ids)
 
-    def joined(arrays: Sequence[Floats]) -> Floats:
+    def join(arrays: Sequence[Floats]) -> Floats:
         return np.concatenate(arrays)[order]
 
     full = [part for part in parts if len(part.ids)]
-    held = [part.uploads.by_key for part in full if isinstance(part.uploads, UploadRows)]
-    rows = {key: torch.cat([each[key] for each in held])[torch.from_numpy(order)] for key in (held or [{}])[0]}
+    own = [part.uploads.by_key for part in full if isinstance(part.uploads, UploadRows)]
+    rows = {key: torch.cat([each[key] for each in own])[torch.from_numpy(order)] for key in (own or [{}])[0]}
     return CohortUpdates(
         ids[order],
         UploadRows(rows),
-        {key: joined([part.report[key] for part in full]) for key in (full[0].report if full else {})},
-        joined([part.learning_rates for part in parts]),
-        joined([part.loss for part in parts]),
-        joined([part.accuracy for part in parts]),
+        {key: join([part.report[key] for part in full]) for key in (full[0].report if full else {})},
+        join([part.learning_rates for part in parts]),
+        join([part.loss for part in parts]),
+        join([part.accuracy for part in parts]),
         {client: why for part in parts for client, why in part.left_out.items()},
     )
