@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.environments import ROOT
 from benchmarks.jobs import CACHE, Job
 from benchmarks.lineup import Entry
-from benchmarks.process_tree import Peak, freeze, largest_ever, thaw
+from benchmarks.process_tree import Peak, end, freeze, largest_ever, thaw
 
 PATIENCE = 1800
 """Seconds after which a contender that does not answer has failed."""
@@ -75,7 +75,9 @@ class Contender:
         return {"memory_bytes": max(peak.bytes, before), "loss": learnt["loss"], "accuracy": learnt["accuracy"]}
 
     def close(self) -> None:
-        """Make sure that it and everything it started in its session is gone."""
+        """Make sure that it and everything it started is gone, as torchrun's workers, which have own sessions."""
+        if self._process.poll() is None:
+            end(self._process.pid)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

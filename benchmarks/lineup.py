@@ -78,9 +78,11 @@ def _floor(*how: str) -> Entry:
     return Entry(FLOOR, "products", how)
 
 
+EVALUATION_FLOOR = "matrix products of an evaluation"
 EXTRAS = (
     Entry(RECIPE, "ours", ("--method", RECIPE)),
     Entry("fedavg, evaluated", "ours", ("--evaluate",)),
+    Entry(EVALUATION_FLOOR, "products", ("evaluation", "2")),
     Entry("fedavg, checkpointed", "ours", ("--checkpoint-every", str(CHECKPOINT_EVERY))),
 )
 FORKED, ON_RAY = "fedwcm, parallel", "fedwcm, ray"
@@ -125,7 +127,13 @@ GROUPS = {
             turn=10,
         ),
         Group("J4", "J4: a million clients", JOBS["J4"], MANY, 60),
-        Group("J1-cluster", "J1 on a Ray cluster of two workers", JOBS["J1"], CLUSTER, 20),
+        Group(
+            "J1-cluster",
+            "J1 on a Ray cluster of two workers",
+            JOBS["J1"],
+            (*CLUSTER, _floor("processes", "2")),
+            20,
+        ),
         Group("J2-cluster", "J2 on a Ray cluster of two workers", JOBS["J2"], CLUSTER, 2, 1),
         Group("J2-precision", "J2 in 32 and in 16 bits", JOBS["J2"], PRECISIONS, 2, 1),
         Group("J4-cluster", "J4 on a Ray cluster of two workers", JOBS["J4"], CLUSTER_OF_MANY, 20),

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,12 @@ from benchmarks.lineup import GROUPS, Entry, Group
 from benchmarks.process_tree import TICKS, cpu_seconds
 
 PLAYER = """
-import sys, time
+import subprocess, sys, time
 from benchmarks.gate import Gate
 gate = Gate()
+if sys.argv[1:] == ["starts another session"]:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    print(other.pid, file=sys.stderr, flush=True)
 for number in range(3):
     gate.wait()
     print("a library that prints")
@@ -68,6 +72,22 @@ def test_a_contender_that_fails_says_why_without_folders(start) -> None:  # type
     contender.run_turn(1)
     with pytest.raises(FailedError, match=r"ended: RuntimeError: in file\.py"):
         contender.run_turn(1)
+
+
+def test_closing_a_contender_ends_what_it_started_in_another_session(start, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    start("starts another session").close()
+    other = int((tmp_path / "logs" / "player.log").read_text())
+    assert _ended_within(2.0, other)
+
+
+def _ended_within(seconds: float, pid: int) -> bool:
+    """Return whether a process ends; one that nobody waits for stays as a zombie."""
+    until, state = time.monotonic() + seconds, Path(f"/proc/{pid}/stat")
+    while state.exists() and ") Z " not in state.read_text():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def test_an_empty_log_has_no_message(tmp_path: Path) -> None:
