@@ -43,7 +43,9 @@ ALLOWED: dict[str, set[str]] = {
     },
     "dashboard": {"utils", "experiment"},
     "reports": {"utils", "core", "config", "data", "metrics", "experiment"},
-    "flower": {"utils", "balance", "core", "engine", "config", "experiment", "losses", "privacy", "teacher"},
+    "flower": {
+        *("utils", "balance", "core", "engine", "config", "experiment", "losses", "privacy", "teacher", "reports")
+    },
     "sweeps": {"utils", "core", "engine", "config", "data", "experiment", "reports"},
     "reproduction": {
         "utils",

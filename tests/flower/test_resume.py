@@ -118,6 +118,7 @@ def test_a_server_without_test_data_records_its_rounds_and_hands_over_the_model(
     assert finished is not None
     assert [record.round for record in RunFolder(tmp_path).metrics()] == [1, 2, 3]
     assert all(record.train_loss and record.test_accuracy is None for record in finished.history)
+    assert RunFolder(tmp_path).report_file.exists()
     expected = in_simulator("fedwcm")
     for name, tensor in expected.model.items():
         assert torch.equal(finished.model[name], tensor)

@@ -63,6 +63,7 @@ def test_the_quick_start_runs(version: str, tmp_path: Path, monkeypatch: pytest.
     try:
         wait_until(lambda: RunFolder(out).finished or run.code not in (None, 0), "the end of the run", 900)
         assert [record.participants for record in RunFolder(out).metrics()] == [CLIENTS] * ROUNDS, run.output
+        assert RunFolder(out).report_file.exists()
     finally:
         run.kill()
         end_programs_with(home)

@@ -48,5 +48,8 @@ def execute_init(arguments: argparse.Namespace) -> int:
 
     flower_init(arguments.folder)
     print(f"{arguments.folder} holds a Flower app. Run it with ten simulated clients:")
-    print(f"  cd {shlex.quote(arguments.folder)} && flwr run . --stream --federation-config 'num-supernodes=10'")
+    run = "flwr run . --stream --federation-config 'num-supernodes=10'"
+    config = r'"flower.out=\"$PWD/run\""'
+    print(f"  cd {shlex.quote(arguments.folder)} && {run} --run-config {config}")
+    print("The folder `run` then holds the model and report.html.")
     return 0

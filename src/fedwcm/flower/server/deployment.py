@@ -46,6 +46,7 @@ from fedwcm.flower.server.backend import FlowerBackend, RemoteFederation
 from fedwcm.flower.server.directory import ClientDirectory, NodeBinding
 from fedwcm.flower.server.evaluation import ClientEvaluation, CustomEvaluation
 from fedwcm.flower.server.setup import FederationSetup, counted_setup, with_statistics
+from fedwcm.reports.write import report_or_warn
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -135,6 +136,9 @@ class Deployment:
         experiment = self._experiment(config, directory, setup, trainer, test)
         finished = Runner(experiment, folder, LogProgress(), self._measure(directory, experiment)).run()
         _require_trained(finished)
+        if folder is not None:
+            report_or_warn(folder.path, [finished])
+            LOG.info("the model, its metrics and report.html are in %s", folder.path)
         return finished
 
     def _measure(self, directory: ClientDirectory, experiment: Experiment) -> Measure:
