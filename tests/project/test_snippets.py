@@ -44,6 +44,7 @@ NOT_RUN = {
     "fedwcm reproduce every-method": "74 runs; tests/reproduction/test_reproduce.py runs tiny presets",
     "fedwcm reproduce leaderboard": "thousands of runs; tests/test_leaderboard.py runs tiny ones",
     "fedwcm study tails.toml": "66 runs; tests/api/test_study.py runs such a file",
+    "# a flwr_datasets.FederatedDataset": "tests/data/test_flwr_datasets.py does the same",
     "flwr_datasets.partitioner": "not among the pinned packages, and the reader's own data",
     "--model my_model:make": "stops in the debugger",
     "            breakpoint()": "stops in the debugger",

@@ -49,6 +49,9 @@ T = TypeVar("T")
 CLIPPED = "clipped"
 """Entry of a report that says whether the client has scaled its increment down itself."""
 
+WIRE_BYTES = "wire_bytes"
+"""Entry of a report with the bytes that a compressed upload would take; counted where nothing is really sent."""
+
 
 class DivergedError(RuntimeError):
     """The model has a NaN or an infinity: training cannot go on."""
@@ -241,12 +244,17 @@ class Rounds:
             try:
                 outcome = use(result, self._cohort(turn, r, result))
             except UploadsLostError as lost:
-                traffic.count_uploads(result.uploads.bytes, lost.clients)
+                traffic.count_uploads(self._bytes(result), lost.clients)
                 result = result.without(lost)
                 continue
-            traffic.count_uploads(result.uploads.bytes, {})
+            traffic.count_uploads(self._bytes(result), {})
             return result, outcome
         return None
+
+    def _bytes(self, result: CohortUpdates) -> int:
+        """Return the bytes of the uploads; in a simulator, of their compressed form if clients report it."""
+        compressed = None if self.faulty else result.report.get(WIRE_BYTES)
+        return result.uploads.bytes if compressed is None else int(compressed.sum())
 
     def _ask(
         self, task: Task, before: ServerState, message: State, turn: Turn, traffic: Traffic, recorded: bool
