@@ -303,3 +303,11 @@ def test_rows_without_a_label_separators_and_other_units_of_new_data(
     inputs = np.loadtxt(tmp_path / "new.csv", delimiter="!", skiprows=1, usecols=range(4)) * [1, 1e5, 1, 1]
     with pytest.warns(UserWarning, match="column 'b' has a value"):
         fedwcm.predict(trained / "run", inputs)
+
+
+def test_a_result_is_taken_in_place_of_its_folder(tmp_path: Path) -> None:
+    options: Any = {"dataset": "digits", "clients": 4, "rounds": 1, "epochs": 1, "report": False}
+    saved = fedwcm.run("fedavg", out=tmp_path / "run", **options)
+    assert fedwcm.evaluate(saved) == fedwcm.evaluate(tmp_path / "run")
+    with pytest.raises(ValueError, match="this run is saved nowhere"):
+        fedwcm.evaluate(fedwcm.run("fedavg", **options))

@@ -1,6 +1,7 @@
 """What the public functions take: names as on the command line, or objects."""
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,4 +63,7 @@ DataLike = (
     | TorchDataset[Any]
 )
 ClientsLike = int | Sequence[int] | Sequence[str] | NDArray[np.generic] | Tensor
+Folder = str | PathLike[str]
+"""The folder of a run, or the `Result` that `fedwcm.run` returned."""
+
 ConfigLike = str | Path | Config

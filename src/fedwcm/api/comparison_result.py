@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedwcm.api.arguments import ModelLike
+from fedwcm.api.arguments import Folder, ModelLike
 from fedwcm.api.result import SHOWN_METRICS, Result
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder, runs_below
 from fedwcm.experiment.run import Run
@@ -137,7 +137,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
-def open_run(folder: str | Path, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:
+def open_run(folder: Folder, *, model: ModelLike | None = None, trust: bool = False) -> Result | Comparison:
     """Return a past run or comparison: what `fedwcm.run`, or `fedwcm.compare`, returned.
 
     A run that is going on, or was stopped, has its history so far. Its model is loaded when it is asked for.

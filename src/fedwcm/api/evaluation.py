@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedwcm.api.arguments import Array, ClientsLike, DataLike, ModelLike
+from fedwcm.api.arguments import Array, ClientsLike, DataLike, Folder, ModelLike
 from fedwcm.api.mix import CLIENT, Mix
 from fedwcm.api.own_rows import own_rows, refuse_reading
 from fedwcm.api.trained import Trained, load_trained
@@ -89,7 +89,7 @@ class EvaluationRecord(JsonRecord):
 
 
 def evaluate(
-    folder: str | Path,
+    folder: Folder,
     dataset: DataLike | None = None,
     *,
     model: ModelLike | None = None,
@@ -113,7 +113,7 @@ def evaluate(
     is one, and otherwise every row.
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder, or its result.
         dataset: what to test on, any source that `fedwcm.run` takes; the run's own test rows by default.
         model: what takes the trained weights, as in `fedwcm.load_model`.
         trust: import the factory that the folder names as `package.module:factory`.
@@ -275,7 +275,7 @@ class Predictions:
 
 
 def predict(
-    folder: str | Path,
+    folder: Folder,
     data: DataLike | Array,
     *,
     out: str | Path | None = None,
@@ -293,7 +293,7 @@ def predict(
     """Predict the class of every sample. Labels are not needed, and not looked at where there are any.
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder, or its result.
         data: any source that `fedwcm.run` takes, with or without labels, or an array of inputs alone. Columns are
             matched by name; those that the training data had beside its inputs, such as the label, may be absent.
         out: CSV file to write the predictions to.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fedwcm.api.arguments import ModelLike
+from fedwcm.api.arguments import Folder, ModelLike
 from fedwcm.api.mix import Mix, one_mix
 from fedwcm.api.trained import load_trained, read_model_facts, schema_of
 from fedwcm.core.checks import require, unknown
@@ -37,7 +37,7 @@ Run = Callable[[Tensor], NDArray[np.float32]]
 
 
 def export(
-    folder: str | Path,
+    folder: Folder,
     format: Format,
     out: str | Path,
     *,
@@ -53,7 +53,7 @@ def export(
     ONNX and TorchScript are compared with the model on random inputs, and a difference above 1e-5 is an error.
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder, or its result.
         format: `onnx` (needs `fedwcm[export]`), `torchscript`, or `state-dict`: weights, mean and std alone, in a
             safetensors file.
         out: the file to write.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
+from fedwcm.api.arguments import ClientsLike, DataLike, Folder, ModelLike
 from fedwcm.api.own_rows import validation_rows
 from fedwcm.api.trained import Trained, load_trained
 from fedwcm.core.checks import require, unknown
@@ -36,7 +36,7 @@ POINTS = "balanced, accuracy, recall:CLASS=0.9, cost:FILE, or none"
 
 
 def calibrate(
-    folder: str | Path,
+    folder: Folder,
     dataset: DataLike | None = None,
     *,
     model: ModelLike | None = None,
@@ -52,7 +52,7 @@ def calibrate(
     class mix it presupposes (`ldam`, `grab`), that mix is fitted too, as a power of the training data's.
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder, or its result.
         dataset: validation data that the model was not trained on; by default the run's own validation rows.
         model: what takes the trained weights, as in `fedwcm.load_model`.
         trust: import the factory that the folder names as `package.module:factory`.
@@ -74,7 +74,7 @@ def calibrate(
 
 
 def choose_operating_point(
-    folder: str | Path,
+    folder: Folder,
     point: str,
     dataset: DataLike | None = None,
     *,
@@ -88,7 +88,7 @@ def choose_operating_point(
     It is used by `evaluate`, `predict`, `export` and `load_model` unless they are given a `mix`.
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder, or its result.
         point: `balanced` or `accuracy`: the strength t of a shift by t · log p, p the class distribution of the
             training data, with the highest balanced accuracy or accuracy; `recall:CLASS=0.9`: the smallest amount
             for one class that finds this share of it; `cost:FILE`: amounts for all classes with a low mean cost,

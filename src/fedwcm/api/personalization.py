@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedwcm.api.arguments import ClientsLike, DataLike, ModelLike
+from fedwcm.api.arguments import ClientsLike, DataLike, Folder, ModelLike
 from fedwcm.api.trained import folder_model, load_trained
 from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import CLIENT_IDS, FineTuning
@@ -26,7 +26,7 @@ from fedwcm.privacy.options import PrivacyOptions
 
 
 def personalize(
-    folder: str | Path,
+    folder: Folder,
     dataset: DataLike | None = None,
     *,
     epochs: int = 1,
@@ -45,7 +45,7 @@ def personalize(
     rare classes: all of its controllers are on).
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder, or its result.
         dataset: the run's data, if it was an object or has moved.
         epochs: passes over a client's training samples.
         layers: `all`, or `head`: the final linear layer alone.
@@ -64,7 +64,7 @@ def personalize(
     experiment = build(config)
     try:
         if experiment.facts.fingerprint != trained.fingerprint:
-            raise ValueError(f"these are not the data that the run in {folder} was trained on")
+            raise ValueError(f"these are not the data that the run in {run_folder.path} was trained on")
         experiment.network.module.load_state_dict(trained.module.state_dict())
         record = _fine_tuned(experiment, options, *experiment.network.initial())
     finally:

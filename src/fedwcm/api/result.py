@@ -50,6 +50,12 @@ class Result:
         """Where the run is saved; None if nowhere."""
         return None if self._run.in_memory else self._run.path
 
+    def __fspath__(self) -> str:
+        """Return the folder as text: a result is taken wherever a run's folder is."""
+        if self.folder is None:
+            raise ValueError("this run is saved nowhere: give fedwcm.run a folder, out=…")
+        return str(self.folder)
+
     @property
     def finished(self) -> bool:
         """Whether the run has ended, at its last round or before; a stopped one can be resumed."""

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwcm.api.arguments import ModelLike
+from fedwcm.api.arguments import Folder, ModelLike
 from fedwcm.api.mix import CLIENT, Mix, client_shifts, is_of_client, mix_shift, one_mix
 from fedwcm.config.schema import Component
 from fedwcm.core.batch import Inputs
@@ -29,12 +29,12 @@ from fedwcm.models.predictor import predictor
 
 
 def load_model(
-    folder: str | Path, *, model: ModelLike | None = None, trust: bool = False, mix: Mix | None = None
+    folder: Folder, *, model: ModelLike | None = None, trust: bool = False, mix: Mix | None = None
 ) -> nn.Module:
     """Return the trained model of a run, in evaluation mode. It takes normalised inputs: see `load_normalizer`.
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder, or its result.
         model: what takes the trained weights, a module, a factory or `package.module:factory`; needed if the run
             was given an object, or names a factory and is not to be trusted.
         trust: import the factory that the folder names as `package.module:factory`.
@@ -152,11 +152,11 @@ class InputNormalizer:
         return torch.from_numpy(scaled).to(raw.device if isinstance(raw, Tensor) else "cpu")
 
 
-def load_normalizer(folder: str | Path) -> InputNormalizer:
+def load_normalizer(folder: Folder) -> InputNormalizer:
     """Return a function that normalizes raw inputs as the run's model expects: `model(normalize(array))`.
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder, or its result.
     """
     return input_normalizer(read_model_facts(RunFolder(Path(folder))))
 
@@ -167,14 +167,14 @@ def input_normalizer(facts: ModelFacts) -> InputNormalizer:
     return InputNormalizer(Normalizer(mean, std, facts.keeps_integers), schema_of(facts).input_shape)
 
 
-def client_state(folder: str | Path) -> dict[str, State]:
+def client_state(folder: Folder) -> dict[str, State]:
     """Return what each client of a run keeps between rounds, by its name or number: Ditto's `own` models, ….
 
     Vectors are flat, in the order of the model's parameters; convolutions have their input channels last. Clients
     that never took part are left out.
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder, or its result.
     """
     run_folder = RunFolder(Path(folder))
     partition = run_folder.partition()
