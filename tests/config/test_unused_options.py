@@ -43,6 +43,7 @@ SETTINGS = {
 LATE = {"ldam": 18, "fedrela": 18}  # their weights and labels come late
 ELSEWHERE = {
     ("fedexp", "epsilon"),  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
+    ("fedbuff", "power"),  # without a clock no answer is late: tests/engine/test_participation.py
     ("ditto", "lam"),  # changes the clients' own models alone: tests/methods/test_personal.py
     ("rucr", "last"),  # changes what is evaluated before the last round: tests/methods/test_heads.py
     ("loss fedproto", "pull"),  # changes the clients' own models alone: tests/losses/test_last_model.py
