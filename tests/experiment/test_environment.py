@@ -111,6 +111,22 @@ class Typed(fedwcm.Method):
 """
 
 
+def test_each_part_of_code_that_is_of_no_module_is_digested() -> None:
+    names: dict[str, Any] = {"__name__": None}
+    exec("class One:\n    def f(self): return 1\nclass Two:\n    def f(self): return 2", names)
+    digests = digest_sources([names["One"], names["Two"]])
+    assert set(digests) == {"One", "Two"}
+    assert digests["One"] != digests["Two"]
+
+
+def test_a_lambda_may_stand_in_another_line(tmp_path: Path) -> None:
+    options = {**DIGITS, "method": "fedavg", "out": tmp_path / "run"}
+    names: dict[str, Any] = {"run": fedwcm.run, "module": importlib.import_module("torch.nn"), "options": options}
+    model = "lambda shape, n: module.Sequential(module.Flatten(), module.Linear(64, n))"
+    exec(f"run(model={model}, **options)", names)
+    exec(f"run(**options, resume=True, model={model})", names)
+
+
 def type_method(factor: float) -> type[fedwcm.Method]:
     """Return a class as a notebook or a console makes it: no file has its source."""
     names: dict[str, Any] = {"__name__": "__main__"}
