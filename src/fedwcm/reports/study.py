@@ -10,7 +10,7 @@ from fedwcm.reports.figures import Curves
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.paper import draw_panels
 from fedwcm.reports.series import curves, metric
-from fedwcm.reports.table import COLUMNS, OWN, against_best, pairs, rows_of, tasks_of
+from fedwcm.reports.table import OWN, against_best, pairs, rows_of, tasks_of
 from fedwcm.reports.table_files import cell_text, latex
 from fedwcm.utils.text import csv_cells
 
@@ -108,7 +108,7 @@ def _panels(groups: Groups, number: str) -> Iterator[Curves]:
 
 
 def _title(column: str) -> str:
-    return COLUMNS.get(column, column.removeprefix(OWN)).replace("_", " ")
+    return column.removeprefix(OWN).replace("_", " ")
 
 
 def _markdown(cell: Cell) -> str:
