@@ -16,6 +16,7 @@ from fedwcm.reproduction.command import reproduce
 from fedwcm.reproduction.leaderboard.board import load_board, make_plan
 from fedwcm.reproduction.leaderboard.measure import Entry
 from fedwcm.reproduction.leaderboard.scores import MEASURES, Score, against, correlation, ranks
+from fedwcm.reproduction.presets import SOURCES_IN
 
 TINY = Scope(dataset=["digits"], methods=["fedavg", "fedwcm"], seeds=[100, 101], fraction=0.02)
 
@@ -91,6 +92,32 @@ def test_where_the_data_lies_does_not_matter() -> None:
     moved = replace(cell, settings={**cell.settings, "data.dataset": "elsewhere/wisdm.npz"})
     assert plan.key(cell) == plan.key(moved)
     assert plan.key(cell) != plan.key(replace(cell, data_digest="abd"))
+
+
+def test_stored_runs_are_shown_where_the_data_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SOURCES_IN, str(tmp_path))
+    scope = Scope(dataset=["activities"], methods=["fedavg"], seeds=[100])
+    plan = make_plan(load_board(), scope)
+    entry = Entry(plan, tmp_path / "leaderboard", "activities", plan.rows["fedavg"])
+    entry.file.parent.mkdir()
+    cells = [cell for _, cells in entry.trials() for cell in cells]
+    cells += plan.cells("activities", entry.row, entry.row.trials[0], [100])
+    numbers = {
+        "val": 0.5,
+        "accuracy": 0.7,
+        "balanced": 0.625,
+        "rare": 0.5,
+        "ece": 0.1,
+        "strength": None,
+        "curve": {},
+    }
+    lines = [{"run": plan.key(cell), "task": "activities", **numbers} for cell in cells]
+    entry.file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = run(tmp_path, scope)
+    assert "activities (activities of people, six classes): 1 of 1 rows" in text
+    assert "0.625" in text
+    entry.file.write_text("")
+    assert "people, six classes): not run" in run(tmp_path, scope), "it tried to train without data"
 
 
 def test_a_file_adds_a_row_and_is_checked() -> None:

@@ -25,10 +25,14 @@ RATE = "local.lr"
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Data with clients, and the options that are its own."""
+    """Data with clients, and the options that are its own.
+
+    `digest` is that of the data in `dataset`: stored runs are known by it where the file is missing.
+    """
 
     about: str
     dataset: str
+    digest: str = ""
     settings: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -108,7 +112,7 @@ def load_board() -> Board:
 
 @dataclass(frozen=True)
 class Plan:
-    """The part of the leaderboard that is run: its tasks whose data is there, its rows, and the judged seeds."""
+    """The part of the leaderboard that is asked for: its tasks, its rows, and the judged seeds."""
 
     board: Board
     scope: Scope
@@ -147,15 +151,15 @@ def make_plan(board: Board, scope: Scope) -> Plan:
     require(
         not shared, "--seeds", sorted(shared), f"others than {board.tuning_seeds}, by which settings are chosen"
     )
-    tasks = [name for name in scope.dataset or board.tasks if not board.tasks[name].missing]
+    tasks = list(scope.dataset or board.tasks)
     plan = Plan(board, scope, tasks, rows, seeds, dict.fromkeys(tasks, ""))
     return replace(plan, digests={task: _digest(plan, task) for task in tasks})
 
 
 def _digest(plan: Plan, task: str) -> str:
-    """Return the digest of a task's file; empty for a named data set, which cannot change."""
-    if plan.board.tasks[task].file is None:
-        return ""
+    """Return the digest of a task's file, or the one it should have; none for a named data set."""
+    if plan.board.tasks[task].file is None or plan.board.tasks[task].missing:
+        return plan.board.tasks[task].digest
     (cell,) = plan.cells(task, plan.board.row(plan.board.baseline), {}, [0])
     return run_dataset(from_settings(cell.settings)).digest
 

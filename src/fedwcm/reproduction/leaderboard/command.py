@@ -26,12 +26,12 @@ def run_board(
         run: whether to run anything.
     """
     board = load_board()
-    for name, task in board.tasks.items():
-        if task.missing and name in (scope.dataset or board.tasks):
-            say(f"{name}: {task.dataset} is not in the folder that {SOURCES_IN} names: {task.missing}")
     plan = make_plan(board, scope)
+    missing = {name: source for name in plan.tasks if (source := board.tasks[name].missing)}
+    for name, source in missing.items():
+        say(f"{name}: {board.tasks[name].dataset} is not in the folder that {SOURCES_IN} names: {source}")
     entries = list(_entries(plan, results / NAME))
-    left = [entry for entry in entries if entry.runs_left()]
+    left = [entry for entry in entries if entry.task not in missing and entry.runs_left()]
     if run and left:
         runs, seconds = sum(entry.runs_left() for entry in left), _seconds(entries)
         say(f"{board.title}: {runs} runs left of {len(left)} rows, {seconds}")
