@@ -15,6 +15,7 @@ from fedwcm.reproduction.cells import Scope
 from fedwcm.reproduction.command import reproduce
 from fedwcm.reproduction.leaderboard.board import load_board, make_plan
 from fedwcm.reproduction.leaderboard.measure import Entry
+from fedwcm.reproduction.leaderboard.page import _cell, _mean_rank
 from fedwcm.reproduction.leaderboard.scores import MEASURES, Score, against, correlation, ranks
 from fedwcm.reproduction.presets import SOURCES_IN
 
@@ -176,3 +177,18 @@ def test_an_entry_without_trials_has_no_choice(tmp_path: Path) -> None:
     entry = Entry(plan, tmp_path, "digits", plan.rows["fedavg"])
     assert entry.chosen_setting() is None
     assert entry.runs_left() == 6 * 2 + 2
+
+
+def test_a_task_with_one_row_takes_no_place_from_the_others_and_has_no_best() -> None:
+    def judged(task: str, row: str, value: float) -> Score:
+        values = {measure: {100: value} for measure in MEASURES}
+        return Score(task, row, 1, values, None, {}, "")
+
+    scores = {
+        "two": [judged("two", "fedavg", 0.5), judged("two", "fedwcm", 0.6)],
+        "one": [judged("one", "fedavg", 0.9)],
+    }
+    assert _mean_rank(scores, "balanced") == {"fedwcm": 1.0, "fedavg": 2.0}
+    plan = make_plan(load_board(), Scope(dataset=["digits"], methods=["fedavg"]))
+    assert "**" not in _cell(plan, scores["one"], "fedavg", "balanced")
+    assert "**" in _cell(plan, scores["two"], "fedwcm", "balanced")

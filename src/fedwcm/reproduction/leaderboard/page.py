@@ -53,8 +53,8 @@ def _baseline(plan: Plan, scores: Sequence[Score]) -> Score | None:
 
 
 def _mean_rank(scores: Scores, measure: str) -> dict[str, float]:
-    """Return the mean place of the rows that are complete on every task where any row is."""
-    rankings = [ranking for task in scores if (ranking := ranks(scores[task], measure))]
+    """Return the mean place of the rows that are complete on every task where several are."""
+    rankings = [ranking for task in scores if len(ranking := ranks(scores[task], measure)) > 1]
     shared = set.intersection(*map(set, rankings)) if rankings else set()
     means = {row: float(np.mean([ranking[row] for ranking in rankings])) for row in shared}
     return dict(sorted(means.items(), key=lambda pair: pair[1]))
@@ -82,8 +82,8 @@ def _cell(plan: Plan, scores: Sequence[Score], row: str, measure: str) -> str:
     if mean is None:
         return "failed" if own.problem else ""
     test = None if baseline is None or row == baseline.row else against(own, baseline, measure)
-    best = max((value for each in scores if (value := each.mean(measure)) is not None), default=mean)
-    shown = f"**{mean:.3f}**" if mean == best else f"{mean:.3f}"
+    means = [value for each in scores if (value := each.mean(measure)) is not None]
+    shown = f"**{mean:.3f}**" if mean == max(means) and len(means) > 1 else f"{mean:.3f}"
     if test is None:
         return shown
     mark = " ≠" if test.low > 0 or test.high < 0 else ""
