@@ -106,7 +106,6 @@ def test_lists_are_split_at_commas_outside_brackets() -> None:
         ({"local.epochs": 1.5}, r"local\.epochs = 1\.5.*a whole number"),
         ({"local.epochs": 2, "local.steps": 9}, r"local\.steps = 9 is not allowed.*none with epochs = 2"),
         ({"data.augment": 1}, r"data\.augment = 1.*true or false"),
-        ({"participation.sampling": "bernouli"}, r"participation\.sampling.*bernoulli"),
         ({"participation.fraction": 0}, r"fraction = 0\.0.*\(0, 1\]"),
         ({"data.imbalance": 2}, r"imbalance = 2\.0"),
         ({"run.seed": -3}, r"seed = -3"),
