@@ -103,7 +103,7 @@ def test_stored_runs_are_shown_where_the_data_is_missing(tmp_path: Path, monkeyp
     entry.file.parent.mkdir()
     cells = [cell for _, cells in entry.trials() for cell in cells]
     cells += plan.cells("activities", entry.row, entry.row.trials[0], [100])
-    numbers = {
+    numbers: dict[str, object] = {
         "val": 0.5,
         "accuracy": 0.7,
         "balanced": 0.625,
