@@ -20,6 +20,7 @@ import ray
 from fedwcm.config.schema import Config, RunOptions
 from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.engine.backends.on_ray.cluster import room_for
+from fedwcm.engine.backends.plan import WORTH_FORKING
 from fedwcm.experiment.files import replace_file
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import NAME as LOCK
@@ -31,9 +32,6 @@ from fedwcm.sweeps.plan import PlannedRun
 
 ATTEMPTS = 3
 """Workers that a run may lose before it is given up."""
-
-WORTH_SPREADING = 2**20
-"""Parameters times clients per round from which dividing a round among workers gains more than messages cost."""
 
 Files = dict[str, bytes | None]
 """Contents of files by their path in the run's folder; None for one that is gone."""
@@ -47,7 +45,7 @@ def spreads_runs(options: RunOptions, runs: int, round_size: float) -> bool:
     """
     if options.spread != "auto":
         return options.spread == "runs"
-    return runs >= worker_count(options) or round_size < WORTH_SPREADING
+    return runs >= worker_count(options) or round_size < WORTH_FORKING
 
 
 def worker_count(options: RunOptions) -> int:

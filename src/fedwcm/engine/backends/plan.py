@@ -79,7 +79,7 @@ Does not apply to stacks of linear layers, which are faster stacked at every siz
 BLOCK_FLOATS = 2**22
 """Parameters in one stacked block: enough to hide the call overhead, few enough for the cache."""
 
-WORTH_FORKING = 2**17
+WORTH_FORKING = 2**20
 """Parameters times clients per round from which a second process gains more than its messages cost."""
 
 
