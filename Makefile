@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 .PHONY: demo test test-slow lint format docs tutorials site dist bench mutations clean
 
 demo: $(VENV)/ready
-	$(BIN)/fedwcm compare --config configs/demo.toml --methods fedavg,fedcm,fedwcm,fedwcm+ --seeds 0-9 --jobs 2 --out runs/demo
+	$(BIN)/fedwcm compare --config configs/demo.toml --methods fedavg,fedcm,fedwcm,fedwcm+longtail --seeds 0-9 --jobs 2 --out runs/demo
 
 test: $(VENV)/ready-to-test lint
 	$(BIN)/python -m pytest -q -n 2

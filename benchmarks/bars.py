@@ -234,7 +234,7 @@ BARS = (
         overhead("J1-methods", ("fedavg, evaluated",)),
     ),
     Bar(
-        "J1: extra cost of the recipe fedwcm+ over FedAvg",
+        "J1: extra cost of the recipe fedwcm+longtail over FedAvg",
         "at most",
         0.10,
         _SHARE,

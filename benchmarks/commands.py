@@ -12,7 +12,15 @@ from benchmarks.environments import ROOT
 from benchmarks.jobs import JOBS
 
 FEDWCM = [sys.executable, "-m", "fedwcm"]
-DEMO = ["compare", "--config", "configs/demo.toml", "--methods", "fedavg,fedcm,fedwcm,fedwcm+", "--seeds", "0,1,2"]
+DEMO = [
+    "compare",
+    "--config",
+    "configs/demo.toml",
+    "--methods",
+    "fedavg,fedcm,fedwcm,fedwcm+longtail",
+    "--seeds",
+    "0,1,2",
+]
 COMPARED_ROUNDS = 60
 
 

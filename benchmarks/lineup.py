@@ -6,7 +6,7 @@ from benchmarks.environments import OWN, python
 from benchmarks.jobs import DRAWN_CLIENTS, JOBS, Job
 
 METHODS = ("fedavg", "fedcm", "fedwcm", "scaffold", "feddyn", "fedsam", "mofedsam")
-RECIPE = "fedwcm+"
+RECIPE = "fedwcm+longtail"
 CHECKPOINT_EVERY = 2
 """Rounds between checkpoints while their cost is measured: often, to have many of both kinds of rounds."""
 

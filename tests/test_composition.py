@@ -40,7 +40,7 @@ TARGET = [0.55, *[0.05] * 9]
         ("balancefl", {}, "loss balancefl"),
         ("fedavg", {"sampler": "balanced"}, "sampler balanced"),
         ("creff", {"loss": "prior_ce"}, "method creff"),
-        ("fedwcm+", {}, "sampler balanced"),
+        ("fedwcm+longtail", {}, "sampler balanced"),
         ("fedavg", {"loss": "prior_ce", "sampler": "balanced"}, "sampler balanced"),
     ],
 )
@@ -50,7 +50,9 @@ def test_a_target_that_training_would_not_follow_is_refused(method: str, options
     fedwcm.run(method, settings={"run.target": [0.1] * 10}, **options, **SMALL)
 
 
-@pytest.mark.parametrize("method", ["fedwcm+prior_ce", "fedwcm+[sampler.name=uniform]", "fedavg", "fedwcm"])
+@pytest.mark.parametrize(
+    "method", ["fedwcm+prior_ce", "fedwcm+longtail[sampler.name=uniform]", "fedavg", "fedwcm"]
+)
 def test_a_target_that_is_followed_or_left_to_the_adjustment_is_not_refused(method: str) -> None:
     assert fedwcm.run(method, settings={"run.target": TARGET}, **SMALL).summary.rounds == 2
 
@@ -75,7 +77,7 @@ def test_fedcm_with_wcm_is_fedwcm() -> None:
 
 
 def test_correcting_twice_is_said_unless_a_recipe_does_it_on_purpose(recwarn: pytest.WarningsRecorder) -> None:
-    fedwcm.run("fedwcm+", **SMALL)
+    fedwcm.run("fedwcm+longtail", **SMALL)
     assert not [w for w in recwarn if "both correct" in str(w.message)]
     with pytest.warns(UserWarning, match="sampler balanced and the loss class_weights both correct"):
         fedwcm.run("fedavg", loss="class_weights", sampler="balanced", **SMALL)

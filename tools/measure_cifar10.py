@@ -1,9 +1,9 @@
 """Write docs/results/cifar10.md from the runs in `results`.
 
 fedwcm reproduce table4 --only beta=0.1,0.6 --only imbalance=0.1,0.01 --methods "fedavg,fedcm-nominal,fedcm,fedwcm,
-    fedwcm+,balancefl,fedgrab" --fraction 0.3 --set model.name=cnn --jobs 2 --backend sequential
+    fedwcm+longtail,balancefl,fedgrab" --fraction 0.3 --set model.name=cnn --jobs 2 --backend sequential
 fedwcm reproduce table4 --only imbalance=0.1 --only beta=0.1 --seeds 0 --fraction 0.1 --set model.width=16
-    --methods "fedavg,fedcm-nominal,fedcm,fedwcm,fedwcm[alpha_rule=discrepancy],fedwcm+" --jobs 2
+    --methods "fedavg,fedcm-nominal,fedcm,fedwcm,fedwcm[alpha_rule=discrepancy],fedwcm+longtail" --jobs 2
 python -m tools.measure_cifar10
 """
 
@@ -20,7 +20,7 @@ from tools.generated import write_blocks
 
 ROOT = Path(__file__).parents[1]
 METHODS = {
-    "fedwcm+": "`fedwcm+`",
+    "fedwcm+longtail": "`fedwcm+longtail`",
     "FedWCM": "FedWCM",
     "FedAvg": "FedAvg",
     "fedcm": "exact FedCM",
@@ -34,7 +34,7 @@ PLACES = [("0.1", "0.1"), ("0.6", "0.1"), ("0.1", "0.01"), ("0.6", "0.01")]
 """β and imbalance factor."""
 
 RESNETS = {
-    "fedwcm+": "`fedwcm+`",
+    "fedwcm+longtail": "`fedwcm+longtail`",
     "fedcm": "exact FedCM",
     "fedwcm[alpha_rule=discrepancy]": "FedWCM, α by D",
     "FedWCM": "FedWCM, α by local deviation",
@@ -89,7 +89,7 @@ def main() -> None:
 def runs(results: Path) -> Runs:
     """Return the runs of the small network that are there."""
     scope = Scope(
-        methods=["fedavg", "fedcm-nominal", "fedcm", "fedwcm", "fedwcm+", "balancefl", "fedgrab"],
+        methods=["fedavg", "fedcm-nominal", "fedcm", "fedwcm", "fedwcm+longtail", "balancefl", "fedgrab"],
         seeds=SEEDS,
         only={"beta": ["0.1", "0.6"], "imbalance": ["0.1", "0.01"]},
         fraction=0.3,
@@ -100,7 +100,7 @@ def runs(results: Path) -> Runs:
 
 def resnets(results: Path, fraction: float, settings: Mapping[str, object]) -> Runs:
     """Return the runs of ResNet-18 that are there."""
-    methods = ["fedavg", "fedcm-nominal", "fedcm", "fedwcm", "fedwcm[alpha_rule=discrepancy]", "fedwcm+"]
+    methods = ["fedavg", "fedcm-nominal", "fedcm", "fedwcm", "fedwcm[alpha_rule=discrepancy]", "fedwcm+longtail"]
     only = {"beta": ["0.1", "0.6"], "imbalance": ["0.1"]}
     return _found(results, Scope((), methods, [0], only, fraction, settings))
 

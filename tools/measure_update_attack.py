@@ -70,7 +70,7 @@ SETTINGS = (
     Setting("FedWCM, the head's update clipped to one norm", view=_clipped_head),
     Setting("FedWCM, the head summed securely", view=_without_head),
     Setting("FedWCM, balanced batches", options=(("sampler.name", "balanced"),)),
-    Setting("`fedwcm+`, which has balanced batches", "fedwcm+"),
+    Setting("`fedwcm+longtail`, which has balanced batches", "fedwcm+longtail"),
     Setting("FedAvg", "fedavg"),
     Setting("FedAvg, five epochs", "fedavg", (("local.epochs", 5),)),
     Setting("FedAvg, balanced batches", "fedavg", (("sampler.name", "balanced"),)),

@@ -181,9 +181,12 @@ JUDGE: dict[str, Settings] = {
     "sampler": arm("fedcm", BALANCED),
     "creff": arm("creff"),
 }
-"""The arms that are judged: bases, the recipe on each, and rivals in the setting that was best in `choose`."""
+"""The arms that are judged: bases, the recipe on each, and rivals in the setting that was best in `choose`.
 
-RECIPE = "fedwcm+"
+The runs were frozen while the recipes were called `fedwcm+` and so on; tables have the names of today.
+"""
+
+RECIPE = "fedwcm+longtail"
 DRAWN = ("fedavg", "fedcm", "fedwcm", "feddyn", "balancefl", "fedgrab", "ldam", "sampler", RECIPE)
 PARTS = (
     ("distribution in the loss", ("fedwcm+prior_ce", "averaged"), ("fedwcm", "averaged")),

@@ -8,6 +8,7 @@ Numbers are means over the last three evaluations. Intervals are those of a pair
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +26,7 @@ ON_PAGE = ("earlier", "final", "parts", "costs")
 
 FIGURE = Path("docs/images/recipe.svg")
 LAST = 3
-TWIN = "fedcm+"
+TWIN = "fedcm+longtail"
 Key = tuple[str, str, int]
 Results = dict[Key, dict[str, Any]]
 
@@ -33,8 +34,13 @@ Results = dict[Key, dict[str, Any]]
 def results(phase: str) -> Results:
     """Return the runs of a phase by cell, arm and seed; those that diverged are left out."""
     records = [json.loads(line) for line in _lines(phase)]
-    found = {(r["cell"], r["arm"], r["seed"]): r for r in records if r["history"]}
+    found = {(r["cell"], present_name(r["arm"]), r["seed"]): r for r in records if r["history"]}
     return _completed(found) if phase == "judge" else found
+
+
+def present_name(arm: str) -> str:
+    """Return the name of an arm, with the name that its recipe has today."""
+    return re.sub(r"^(\w+)\+(?!\w)", r"\1+longtail", arm)
 
 
 def _lines(phase: str) -> list[str]:
@@ -234,7 +240,7 @@ def draw(found: Results) -> None:
         axes.set_title("Accuracy on the rare classes", loc="left", weight="bold", size=13, pad=28)
         notes = {grid.RECIPE: grid.RECIPE, "fedavg": "FedAvg", OTHERS[-1]: f"{len(OTHERS)} other methods"}
         for place, (arm, text) in enumerate(notes.items()):
-            left, size = 0.015 + 0.2 * place, 90 if arm == grid.RECIPE else 32
+            left, size = 0.015 + 0.31 * place, 90 if arm == grid.RECIPE else 32
             axes.scatter(left, 1.045, size, color=shades[arm], transform=axes.transAxes, clip_on=False)
             axes.text(left + 0.025, 1.045, text, va="center", transform=axes.transAxes, size=11)
         figure.savefig(FIGURE, metadata={"Date": None}, transparent=True)

@@ -100,7 +100,7 @@ def test_a_temperature_is_recovered_whatever_the_mix_of_the_validation_rows(bala
         np.testing.assert_allclose(fitted.assumed_shares, assumed / assumed.sum(), atol=0.03)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedwcm+"])
+@pytest.mark.parametrize("method", ["fedavg", "fedwcm+longtail"])
 def test_a_temperature_is_the_most_likely_one_and_is_used_everywhere(
     method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

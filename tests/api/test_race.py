@@ -41,8 +41,8 @@ def test_the_race_is_won_by_what_the_user_selects_by(monkeypatch: pytest.MonkeyP
     rows = rng.normal(size=(1000, 4)) + 0.7 * labels[:, None]
     options: Any = {"dataset": {"train": (rows, labels), "val": (rows, labels), "test": (rows, labels)}}
     options |= {"clients": 4, "participation": 1.0, "rounds": 20, "report": False}
-    monkeypatch.setattr(training, "CANDIDATES", ("fedavg", "fedavg+"))
-    for metric, best in (("accuracy", "fedavg"), ("balanced_accuracy", "fedavg+")):
+    monkeypatch.setattr(training, "CANDIDATES", ("fedavg", "fedavg+longtail"))
+    for metric, best in (("accuracy", "fedavg"), ("balanced_accuracy", "fedavg+longtail")):
         assert fedwcm.run("auto", settings={"run.select_by": metric}, **options).config.title == best
 
 

@@ -84,8 +84,8 @@ def test_seeds_are_no_axis_of_a_grid(tmp_path: Path) -> None:
     [
         ("fedcm[alpha=0.3]", {"method.alpha": 0.5}, "fedcm[alpha=0.5]"),
         ("fedcm[alpha=0.3]", {"method.alpha": 0.3, "local.lr": 0.2}, "fedcm[alpha=0.3]"),
-        ("fedwcm+", {"loss.name": "focal"}, "fedwcm+[loss.name=focal]"),
-        ("fedwcm+", {"server.ema": 0.5, "run.name": "mine"}, "mine"),
+        ("fedwcm+longtail", {"loss.name": "focal"}, "fedwcm+longtail[loss.name=focal]"),
+        ("fedwcm+longtail", {"server.ema": 0.5, "run.name": "mine"}, "mine"),
         ("fedwcm", {"method.q": "off"}, "fedwcm"),
         ("fedcm", {"method.name": "fedavg"}, "fedavg"),
     ],

@@ -203,8 +203,8 @@ def test_evaluate_on_other_data_matches_classes_by_name(
 @pytest.mark.parametrize(
     ("entry", "output"),
     [
-        (["methods", "fedwcm+"], ["settings:", "loss.name", "prior_ce"]),
-        (["recipes", "fedwcm+"], ["settings:", "loss.name", "prior_ce"]),
+        (["methods", "fedwcm+longtail"], ["settings:", "loss.name", "prior_ce"]),
+        (["recipes", "fedwcm+longtail"], ["settings:", "loss.name", "prior_ce"]),
         (["methods", "auto"], ["the best of", "validation data"]),
         (["options", "lr"], ["local.lr "]),
         (["options", "batch-size"], ["local.batch_size"]),

@@ -129,11 +129,15 @@ def test_every_other_option_changes_the_run(name: str) -> None:
     ("method", "options", "message"),
     [
         (
-            "fedwcm+[alpha_rule=discrepancy]",
+            "fedwcm+longtail[alpha_rule=discrepancy]",
             {},
             r"method.alpha_rule = 'discrepancy' .* local without adaptive = true",
         ),
-        ("fedwcm+[q=off]", {}, r"method.q = 'off' is not allowed: it must be ratio without adaptive = true"),
+        (
+            "fedwcm+longtail[q=off]",
+            {},
+            r"method.q = 'off' is not allowed: it must be ratio without adaptive = true",
+        ),
         ("fedwcm[average=samples]", {}, r"method.average = 'samples' .* uniform without weighting = false"),
         ("fedavg", {"loss": "class_weights[beta=0.5]"}, r"loss.beta = 0.5 .* 0.9999 without scheme = effective"),
         (
@@ -215,7 +219,7 @@ def test_a_run_says_what_still_rises_at_its_end(capsys: pytest.CaptureFixture[st
     assert still_rising([replace(record, last_round_accuracy=0.11) for record in flat]) is None
     assert still_rising([]) is None
     options = ["--dataset", "digits", "--clients", "5", "--participation", "1", "--no-report", "--out"]
-    main(["run", "--method", "fedwcm+", "--rounds", "8", *options, str(tmp_path / "one")])
-    main(["compare", "--methods", "fedwcm+", "--rounds", "8", *options, str(tmp_path / "two")])
+    main(["run", "--method", "fedwcm+longtail", "--rounds", "8", *options, str(tmp_path / "one")])
+    main(["compare", "--methods", "fedwcm+longtail", "--rounds", "8", *options, str(tmp_path / "two")])
     assert "the balanced accuracy still rises" in (printed := capsys.readouterr().out)
-    assert "fedwcm+ still rises clearly at the end: more rounds (--rounds) would give more" in printed
+    assert "fedwcm+longtail still rises clearly at the end: more rounds (--rounds) would give more" in printed

@@ -27,7 +27,7 @@ from fedwcm.models.mlp import MLP
 from .wire import Mischief, WireGrid, honest
 
 LIAR = 0
-METHODS = ("fedwcm", "fedwcm+")
+METHODS = ("fedwcm", "fedwcm+longtail")
 
 
 def claims(samples: int) -> Mischief:

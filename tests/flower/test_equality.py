@@ -105,7 +105,7 @@ def test_an_average_over_rounds_and_a_target_give_the_simulator_s_model() -> Non
     assert not torch.equal(averaged.model["head.weight"], plain.model["head.weight"])
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedwcm+"])
+@pytest.mark.parametrize("method", ["fedavg", "fedwcm+longtail"])
 def test_the_model_file_knows_what_the_model_presupposes_as_in_the_simulator(method: str, tmp_path: Path) -> None:
     on_flower(method, **{"flower.out": str(tmp_path / "run"), "run.rounds": 1})
     assumed = read_facts(RunFolder(tmp_path / "run")).assumed

@@ -312,7 +312,7 @@ COMPOSED = [
     "fedcm+focal",
     "fedcm+balance-loss",
     "fedcm+balance-sampler",
-    "fedwcm+",
+    "fedwcm+longtail",
     "fedwcm+prior_ce",
     "fedavg+prior_ce",
     "balancefl",

@@ -228,7 +228,7 @@ def test_a_model_file_without_counts_says_so() -> None:
 
 def test_a_recipe_s_probabilities_are_those_of_the_trained_logits_everywhere(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    result = fedwcm.run("fedwcm+", dataset="digits", imbalance=0.1, out=run, **SMALL | {"rounds": 20})
+    result = fedwcm.run("fedwcm+longtail", dataset="digits", imbalance=0.1, out=run, **SMALL | {"rounds": 20})
     data = load_dataset("digits", seed=0)
     inputs = fedwcm.load_normalizer(run)(data.x_test)
     model = fedwcm.load_model(run)

@@ -30,7 +30,7 @@ def test_a_table_is_that_of_the_runs(name: str, found: dict[str, tables.Results]
 @pytest.mark.parametrize("name", ["fedwcm+", "fedcm+", "fedavg+", "feddyn+"])
 def test_the_recipe_is_the_arm_that_was_judged(name: str) -> None:
     judged = {**grid.JUDGE[name], "server.ema": grid.COMMON["server.ema"]}
-    assert {"loss.tau": 1.0, **RECIPES[name].settings} == judged
+    assert {"loss.tau": 1.0, **RECIPES[tables.present_name(name)].settings} == judged
 
 
 def test_the_last_judgement_has_seeds_that_no_other_phase_has() -> None:

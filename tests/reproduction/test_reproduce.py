@@ -326,7 +326,7 @@ def test_an_option_for_all_reaches_every_run_and_one_that_a_method_fixes_is_refu
     assert cell.resolve()["method.alpha"] == 0.3
     assert cell.resolve()["run.eval_every"] == 2
     with pytest.raises(ValueError, match=r"fedwcm\+ fixes server.ema"):
-        cells(["fedcm", "fedwcm+"], server__ema=0.5)
+        cells(["fedcm", "fedwcm+longtail"], server__ema=0.5)
     with pytest.raises(ValueError, match=r"run\.seed is not for --set"):
         cells(["fedcm"], run__seed=3)
 

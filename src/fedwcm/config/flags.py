@@ -236,7 +236,7 @@ def refuse_varied(
 
 
 def _rename_changed(method: str, merged: Settings) -> Settings:
-    """Name in brackets what other options have changed of a method or recipe: `fedwcm+[loss.name=focal]`."""
+    """Name in brackets what other options have changed of a method or recipe: `fedavg[loss.name=focal]`."""
     own = method_settings(method)
     changed = {key: merged[key] for key, value in own.items() if key in merged and merged[key] != value}
     if merged.get("run.name") != method or not changed:

@@ -50,10 +50,10 @@ def _natural(description: str, **options: object) -> Recipe:
 
 
 RECIPES: dict[str, Recipe] = {
-    "fedwcm+": _long_tail("fedwcm", "FedWCM, its weights with FedCM's constant alpha,", adaptive=False),
-    "fedcm+": _long_tail("fedcm", "FedCM"),
-    "fedavg+": _long_tail("fedavg", "FedAvg"),
-    "feddyn+": _long_tail("feddyn", "FedDyn"),
+    "fedwcm+longtail": _long_tail("fedwcm", "FedWCM, its weights with FedCM's constant alpha,", adaptive=False),
+    "fedcm+longtail": _long_tail("fedcm", "FedCM"),
+    "fedavg+longtail": _long_tail("fedavg", "FedAvg"),
+    "feddyn+longtail": _long_tail("feddyn", "FedDyn"),
     "fedwcm-natural": _natural(
         "FedWCM-X for natural clients and tails: alpha by how much the clients differ; the gathered distribution "
         "in the loss, on normalised logits; an average of the model over rounds",
@@ -175,7 +175,7 @@ RECIPES: dict[str, Recipe] = {
 AUTO = "auto"
 """The name in place of a method for the one of `CANDIDATES` that is best on validation data."""
 
-CANDIDATES = ("fedavg", "fedavg+", "fedwcm+", "fedwcm-natural", "fedwcm-natural-balanced")
+CANDIDATES = ("fedavg", "fedavg+longtail", "fedwcm+longtail", "fedwcm-natural", "fedwcm-natural-balanced")
 
 RECIPE_SETS: dict[str, tuple[str, ...]] = {
     "paper-rows": tuple(name for name in RECIPES if name.startswith("fedcm-nominal")),

@@ -29,9 +29,9 @@ MARKERS = {
 """Markers by their names in matplotlib, as paths in a square of 10."""
 
 FIXED = (
-    *("fedwcm", "fedwcm+", "fedcm", "scaffold", "feddyn", "fedprox", "fedavg"),
-    *("fedwcm-x", "fedcm+", "fedcm-nominal", "fedgrab", "feddyn+", "balancefl", "fedavgm"),
-    *("fedwcm-literal", "fedavg+", "mime", "creff", "fedsam", "fedadam", "fednova"),
+    *("fedwcm", "fedwcm+longtail", "fedcm", "scaffold", "feddyn", "fedprox", "fedavg"),
+    *("fedwcm-x", "fedcm+longtail", "fedcm-nominal", "fedgrab", "feddyn+longtail", "balancefl", "fedavgm"),
+    *("fedwcm-literal", "fedavg+longtail", "mime", "creff", "fedsam", "fedadam", "fednova"),
     *("fedwcm-x-literal", "mofedsam", "mimelite", "clip2fl", "fedsmoo", "fedspeed", "fedavg-cheng"),
     *("fedwmsam", "fedlesam", "slowmo", "fedloge", "fedgamma", "fedlesam-s", "fedlesam-d"),
     *("fedwcm-natural", "fedetf", "fedlc", "ccvr", "fed3r", "fedexp", "q-ffl"),
