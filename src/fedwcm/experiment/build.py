@@ -22,6 +22,7 @@ from fedwcm.core.method import ClientChoice
 from fedwcm.core.rng import model_seed
 from fedwcm.core.types import Floats, Ints, Population, Vec
 from fedwcm.data import Dataset, synthetic
+from fedwcm.data.fingerprint import fingerprint
 from fedwcm.data.inputs import Normalizer, model_inputs
 from fedwcm.engine.backends.plan import ExecutionPlan, choose
 from fedwcm.engine.batches import require_trainable, smallest_batch
@@ -38,7 +39,6 @@ from fedwcm.experiment.class_distribution import (
 )
 from fedwcm.experiment.components import Components, refuse_patience, reject_unused_options, require_default
 from fedwcm.experiment.environment import digest_sources
-from fedwcm.experiment.model_file import model_facts
 from fedwcm.experiment.models import chosen_model
 from fedwcm.experiment.partitioning import PartitionedData, partition_data, resolved_data
 from fedwcm.experiment.rounds import (
@@ -212,7 +212,8 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     federation = source.federation
     listed = _with_listed_target(config, source.classes)
     trainer, execution, gathered = _trainer(listed, components, network, federation)
-    facts = _facts(source, gathered, listed, components)
+    known = gathered.totals, gathered.assumed
+    facts = model_facts(listed, components, shape, source.classes, *known, source.normalizer, source.dataset)
     for note in filter(None, (source.normalization, execution.note, network.precision.note)):
         LOG.info(note)
     keep_freed_memory()  # not earlier, so that temporary memory of loading goes back to the system
@@ -240,14 +241,39 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     )
 
 
-def _facts(source: RunData, gathered: ClassDistribution, config: Config, components: Components) -> ModelFacts:
-    """Return the metadata of the model, on data that the loss accepts."""
-    shape, classes, dataset = source.input_shape, source.classes, source.dataset
-    gathered_shares = gathered.totals, gathered.assumed
-    facts = model_facts(shape, classes, source.normalizer, *gathered_shares, config, components, dataset)
-    if facts.fingerprint is not None:
-        components.loss.check_data(facts.fingerprint)
-    return facts
+def model_facts(
+    config: Config,
+    components: Components,
+    input_shape: tuple[int, ...],
+    classes: Sequence[str],
+    class_counts: Ints,
+    assumed: Floats | None,
+    normalizer: Normalizer | None = None,
+    dataset: Dataset | None = None,
+) -> ModelFacts:
+    """Return what is needed to use a trained model, on data that the loss accepts.
+
+    Without a normalizer, inputs are unchanged.
+    """
+    mean, std = ([0.0], [1.0]) if normalizer is None else (normalizer.mean.tolist(), normalizer.std.tolist())
+    digest = None if dataset is None else fingerprint(dataset)
+    if digest is not None:
+        components.loss.check_data(digest)
+    return ModelFacts(
+        input_shape=tuple(input_shape),
+        classes=tuple(classes),
+        mean=tuple(mean),
+        std=tuple(std),
+        keeps_integers=normalizer is not None and normalizer.keeps_integers,
+        schema=None if dataset is None else dataset.schema.to_json(),
+        fingerprint=digest,
+        class_counts=tuple(class_counts.tolist()),
+        target=None if config.run.target_shares is None else tuple(config.run.target_shares.tolist()),
+        assumed=None if assumed is None else tuple(assumed.tolist()),
+        balanced_by=components.balanced_by,
+        logit_factor=components.loss.logit_scale.factor,
+        normalizes_logits=components.loss.logit_scale.normalize,
+    )
 
 
 def _with_listed_target(config: Config, classes: Sequence[str]) -> Config:

@@ -80,11 +80,6 @@ class History:
         self.records = [read_round(line, f"{path}, line {n}") for n, line in enumerate(content.splitlines(), 1)]
         self._set(content)
 
-    def restore_records(self, records: list[RoundRecord]) -> None:
-        """Take the records of a checkpoint that holds them itself, as those of version 0.1 did."""
-        self.records = records
-        self._set("".join(map(metrics_line, records)).encode())
-
     def begin(self) -> None:
         """Make the file hold these records alone: lines after the checkpoint are played again."""
         if self._folder is None:
@@ -177,7 +172,7 @@ def load(
             _require_like(like, tensors, store)
             if client_rows.has_files(tensors):
                 client_rows.stage_rows(folder, tensors, store)
-            _restore(history, facts["history"])
+            history.restore(HistoryMark(**facts["history"]))
         except MetricsChangedError as error:
             changed = error
             complaints.append(f"checkpoint {path.name} cannot be used: {error}")
@@ -194,8 +189,7 @@ def load(
         average = {key: value.to(device) for key, value in _part(tensors, AVERAGE).items()}
         turns = {key: value.to(device) if "/" in key else value for key, value in _part(tensors, TURNS).items()}
         x, buffers = tensors["x"].to(device), tensors["buffers"].to(device)
-        bound = facts.get("max_norm", like.max_norm)
-        server = ServerState(facts["round"], x, buffers, method, average, bound, turns)
+        server = ServerState(facts["round"], x, buffers, method, average, facts["max_norm"], turns)
         selected = None
         if facts["selected_round"] is not None:
             x, buffers = (tensors[SELECTED + key].to(device) for key in ("x", "buffers"))
@@ -204,16 +198,6 @@ def load(
     if changed is not None:
         raise ValueError(f"the run cannot go on: {changed}. Put it back, or remove {folder} to start with round 1")
     return None, complaints
-
-
-def _restore(history: History, saved: object) -> None:
-    """Put the rounds before a checkpoint into the history."""
-    if isinstance(saved, list):  # of version 0.1
-        history.restore_records([RoundRecord.from_json(one, f"record {n}") for n, one in enumerate(saved, 1)])
-    elif isinstance(saved, dict):
-        history.restore(HistoryMark(**saved))
-    else:
-        raise ValueError("it has no history")
 
 
 def settings_of(folder: Path) -> Settings | None:

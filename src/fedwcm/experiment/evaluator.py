@@ -2,26 +2,34 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
-from fedwcm.config.schema import RunOptions
+from fedwcm.config.options import NamedObject
+from fedwcm.config.resolve import resolve
+from fedwcm.config.schema import Component, RunOptions
+from fedwcm.core.checks import unknown
 from fedwcm.core.method import PersonalModels
 from fedwcm.core.types import Floats, Vec
 from fedwcm.engine.client import BUFFERS
 from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate, predict_chunks
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment.build import Experiment
-from fedwcm.experiment.own_metrics import find_metrics, measure_own
 from fedwcm.experiment.records import LISTED_CLIENTS, VALIDATION_METRICS, RoundRecord, pack_hits, selected_record
 from fedwcm.metrics.calibration import expected_calibration_error, reliability
 from fedwcm.metrics.classification import balanced_accuracy, shot_groups, summarise
 from fedwcm.metrics.clients import ByOwnClasses, ClientAccuracy, OnOwnSamples, name_accuracies, spread_over_clients
 from fedwcm.metrics.diagnostics import diagnosing, train_set_metrics
+from fedwcm.metrics.own import METRICS, Evaluated, Metric
 from fedwcm.metrics.tradeoff import DRAWN, STRENGTHS, TradeOff, trade_off
+from fedwcm.models.predictor import predictor
+from fedwcm.utils.json_record import is_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,13 +170,36 @@ class Evaluator:
             federation = experiment.rounds.federation
             measures |= train_set_metrics(experiment.network, federation, model.x, model.buffers)
         if self._own_metrics:
-            where = model.round, model.x, model.buffers, self._folder
-            measures["metrics"] = measure_own(self._own_metrics, experiment, *where)
+            measures["metrics"] = self._measure_own(experiment.test, model)
         if self._client_accuracy is not None:
             measures |= spread_over_clients(self._accuracy_of_clients(tested, model, state))
         if experiment.val is not None:
             measures |= _validation(self._on(experiment.val, model))
         return measures
+
+    def _measure_own(self, test: LabelledTensors, model: EvaluatedModel) -> dict[str, float]:
+        """Return the numbers of the metrics of `run.metrics` on the test data."""
+        experiment, network = self._experiment, self._experiment.network
+
+        def make_model() -> nn.Module:
+            module = deepcopy(network.module)
+            module.load_state_dict(network.state_dict(model.x, model.buffers), strict=False)
+            return predictor(module, experiment.facts)
+
+        logits = torch.cat(list(predict_chunks(network, model.x, model.buffers, test.inputs)))
+        outputs = test.labels.cpu().numpy(), logits.float().cpu().numpy()
+        tested = Evaluated(model.round, *outputs, experiment.train_counts, test.inputs, self._folder, make_model)
+        numbers: dict[str, float] = {}
+        for name, metric in self._own_metrics.items():
+            values = metric(tested)
+            for key, value in (values if isinstance(values, Mapping) else {name: values}).items():
+                number = getattr(value, "item", lambda value=value: value)()
+                if not is_number(number):
+                    raise ValueError(
+                        f"the metric {name} returned {value!r:.100}: it must return a number, or several"
+                    )
+                numbers[key] = float(number)
+        return numbers
 
     def _plain(self, state: ServerState) -> dict[str, object]:
         """Measure the model of the last round too, if the evaluated model is an average over the rounds."""
@@ -192,6 +223,22 @@ class Evaluator:
     def _on(self, samples: LabelledTensors, model: EvaluatedModel) -> Evaluation:
         network, classes = self._experiment.network, len(self._experiment.train_counts)
         return evaluate(network, model.x, model.buffers, samples.inputs, samples.labels, classes)
+
+
+def find_metrics(names: Sequence[str]) -> dict[str, Metric]:
+    """Return the metrics of `run.metrics`: by name, as `package.module:function`, or given as functions."""
+    metrics: dict[str, Metric] = {}
+    for name in names:
+        key = name.replace(":", ".").rpartition(".")[2]
+        if isinstance(name, NamedObject):
+            metrics[key] = name.value
+        elif ":" in name:
+            metrics[key] = resolve("metric", Component(name))
+        elif name in METRICS:
+            metrics[key] = METRICS[name]
+        else:
+            raise unknown("metric", name, METRICS)
+    return metrics
 
 
 def _client_accuracy(experiment: Experiment) -> ClientAccuracy | None:

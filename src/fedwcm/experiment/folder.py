@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from fedwcm.config.schema import COMPONENTS, Config
 from fedwcm.config.settings import Settings, from_settings, read_toml, with_present_names, write_toml
@@ -21,7 +22,9 @@ from fedwcm.experiment.records import (
     RoundRecord,
     Summary,
 )
-from fedwcm.utils.json_record import RecordError
+from fedwcm.utils.json_record import JsonRecord, RecordError
+
+Record = TypeVar("Record", bound=JsonRecord)
 
 REPORT = "report.html"
 """The page about a run or a comparison, in its folder."""
@@ -97,8 +100,7 @@ class RunFolder:
         """
         if not self.metrics_file.exists():
             return []
-        lines = self.metrics_file.read_text(encoding="utf-8").split("\n")
-        *whole, _cut_short = lines
+        *whole, _cut_short = self.metrics_file.read_text(encoding="utf-8").split("\n")
         records = [read_round(line, f"{self.metrics_file}, line {n}") for n, line in enumerate(whole, 1)]
         last = records[-1].round if records else 0
         if summary is not None and last < summary.rounds:
@@ -123,17 +125,15 @@ class RunFolder:
         """Return who holds how many samples of which class; None if the run did not know."""
         for file in (self.partition_file, self.path / OLD_PARTITION):
             if file.exists():
-                return PartitionRecord.from_json(read_json(file), str(file))
+                return _read(PartitionRecord, file)
         return None
 
     def write_partition(self, partition: PartitionRecord) -> None:
         write_json(self.partition_file, partition.to_json(), indent=None)
 
     def environments(self) -> list[EnvironmentRecord]:
-        """Return what worked on the run, first to last; none of a run of an older version."""
-        if not self.environment_file.exists():
-            return []
-        content = read_json(self.environment_file)
+        """Return what worked on the run, first to last; empty where that was not recorded."""
+        content = read_json(self.environment_file) if self.environment_file.exists() else []
         entries = content if isinstance(content, list) else [content]
         return [EnvironmentRecord.from_json(entry, str(self.environment_file)) for entry in entries]
 
@@ -142,15 +142,14 @@ class RunFolder:
 
     def personalization(self) -> PersonalizationRecord | None:
         """Return the clients before and after they have fine-tuned the model; None if they have not."""
-        if not self.personalized_file.exists():
-            return None
-        return PersonalizationRecord.from_json(read_json(self.personalized_file), str(self.personalized_file))
+        exists = self.personalized_file.exists()
+        return _read(PersonalizationRecord, self.personalized_file) if exists else None
 
     def write_personalized(self, record: PersonalizationRecord) -> None:
         write_json(self.personalized_file, record.to_json())
 
     def summary(self) -> Summary:
-        return Summary.from_json(read_json(self.summary_file), str(self.summary_file))
+        return _read(Summary, self.summary_file)
 
     def readable_summary(self) -> Summary | None:
         """Return the summary of a run that is to be resumed; None, with a warning, if it is damaged."""
@@ -167,6 +166,10 @@ class RunFolder:
 
     def write_summary(self, summary: Summary) -> None:
         write_json(self.summary_file, summary.to_json(), allow_nan=False)
+
+
+def _read(kind: type[Record], file: Path) -> Record:
+    return kind.from_json(read_json(file), str(file))
 
 
 def read_round(line: str | bytes, where: str) -> RoundRecord:
@@ -202,9 +205,7 @@ class ComparisonFolder:
 
     def index(self) -> ComparisonIndex:
         """Return what is compared; an index without runs if this is no comparison."""
-        if not self.index_file.exists():
-            return ComparisonIndex(labels={})
-        return ComparisonIndex.from_json(read_json(self.index_file), str(self.index_file))
+        return _read(ComparisonIndex, self.index_file) if self.index_file.exists() else ComparisonIndex(labels={})
 
     def titles(self) -> dict[Path, str]:
         """Return the runs by their labels, with their seeds if these differ."""

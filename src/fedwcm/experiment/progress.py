@@ -76,11 +76,6 @@ class Lines(Silent):
         print(f"{self._title}: round {number}/{self._rounds}, {accuracy}, {duration(left)} left", file=sys.stderr)
 
 
-def shown_progress() -> Progress:
-    """Return the progress that suits standard error: a bar on a terminal and in a notebook, lines elsewhere."""
-    return Bar() if in_notebook() or sys.stderr.isatty() else Lines()
-
-
 def chosen_progress(progress: Progress | bool | None) -> Progress:
     """Return the progress that a caller chose: an object, whether to show any, or None: in a notebook only."""
     if progress is None or isinstance(progress, bool):
@@ -90,10 +85,13 @@ def chosen_progress(progress: Progress | bool | None) -> Progress:
 
 
 def progress_maker(progress: Callable[[], Progress] | bool | None) -> Callable[[], Progress] | None:
-    """Return the same for several runs, each with a progress of its own; None to show nothing."""
+    """Return the same for several runs, each with a progress of its own; None to show nothing.
+
+    What suits standard error is shown: a bar on a terminal and in a notebook, lines elsewhere.
+    """
     shown = in_notebook() if progress is None else progress
     if isinstance(shown, bool):
-        return shown_progress if shown else None
+        return (Bar if in_notebook() or sys.stderr.isatty() else Lines) if shown else None
     return shown
 
 

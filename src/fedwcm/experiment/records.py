@@ -177,8 +177,7 @@ class Summary(Outcome):
     """A run that has ended: `summary.json`.
 
     Args:
-        name: what the user called the method; `method`, `loss` and `sampler` are what it resolved to. None, as
-            the loss and the sampler, in the summary of an older version.
+        name: what the user called the method; `method`, `loss` and `sampler` are what it resolved to.
         diverged: why the run broke off; None if it did not.
         stopped: why the run ended before its last round (`run.patience`); None if it did not.
         parameters: size of the model.
@@ -197,10 +196,10 @@ class Summary(Outcome):
         chosen_strength: the t that is best on the validation data (`run.select_by`), where there is any.
     """
 
-    name: str | None = optional()
+    name: str
     method: str
-    loss: str | None = optional()
-    sampler: str | None = optional()
+    loss: str
+    sampler: str
     dataset: str
     seed: int
     diverged: str | None
@@ -220,7 +219,7 @@ class Summary(Outcome):
     @property
     def title(self) -> str:
         """The run's name as it was typed and, where that is something else, what it resolved to."""
-        return title_of(self.name or self.method, self.method, self.loss, self.sampler)
+        return title_of(self.name, self.method, self.loss, self.sampler)
 
     @property
     def test_counts(self) -> tuple[int, ...]:
@@ -247,13 +246,13 @@ def pack_hits(correct: "NDArray[np.bool_]") -> str | None:
     return base64.b64encode(np.packbits(correct).tobytes()).decode() if len(correct) <= LISTED_ROWS else None
 
 
-def title_of(name: str, method: str, loss: str | None, sampler: str | None) -> str:
+def title_of(name: str, method: str, loss: str, sampler: str) -> str:
     """Return a run's name as it was typed and, where that is something else, what it resolved to."""
     if name.partition("[")[0] in (method, method.replace(":", ".").rpartition(".")[2]):
         return name
     default = Config()
-    parts = [f"loss {loss}"] if loss not in (None, default.loss.name) else []
-    parts += [f"sampler {sampler}"] if sampler not in (None, default.sampler.name) else []
+    parts = [f"loss {loss}"] if loss != default.loss.name else []
+    parts += [f"sampler {sampler}"] if sampler != default.sampler.name else []
     return f"{name} ({', '.join([method, *parts])})"
 
 

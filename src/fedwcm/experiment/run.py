@@ -155,8 +155,7 @@ class Run:
     @property
     def select_by(self) -> SelectBy:
         """The metric on the validation data that selects a round."""
-        named = self.settings.get("run.select_by", "accuracy")  # older versions had no other
-        return "balanced_accuracy" if named == "balanced_accuracy" else "accuracy"
+        return "accuracy" if self.settings.get("run.select_by") == "accuracy" else "balanced_accuracy"
 
     @property
     def finished(self) -> bool:

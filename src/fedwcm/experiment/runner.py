@@ -18,7 +18,7 @@ from fedwcm.experiment.files import StorageError
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.interrupts import StoppedError
 from fedwcm.experiment.model_file import write_model
-from fedwcm.experiment.progress import Progress
+from fedwcm.experiment.progress import Progress, Silent
 from fedwcm.experiment.records import RoundRecord, Summary, outcome_of, selected_record, title_of
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.trackers.tracking import Tracking
@@ -32,10 +32,10 @@ class Runner:
         self,
         experiment: Experiment,
         folder: RunFolder | None,
-        progress: Progress,
+        progress: Progress | None = None,
         measure: Measure | None = None,
     ) -> None:
-        self.experiment, self.folder, self.progress = experiment, folder, progress
+        self.experiment, self.folder, self.progress = experiment, folder, progress or Silent()
         self.evaluator = Evaluator(experiment, measure, None if folder is None else folder.path)
         self.clock = experiment.rounds.clock
         self._history = History(folder)

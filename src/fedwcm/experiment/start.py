@@ -15,11 +15,11 @@ from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.build import Experiment, RunData, build
 from fedwcm.experiment.checkpoint import settings_of
 from fedwcm.experiment.environment import describe_environment, now
+from fedwcm.experiment.evaluator import find_metrics
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder
 from fedwcm.experiment.lock import locked
 from fedwcm.experiment.models import WEIGHTS
-from fedwcm.experiment.own_metrics import find_metrics
-from fedwcm.experiment.progress import Progress, Silent
+from fedwcm.experiment.progress import Progress
 from fedwcm.experiment.records import EnvironmentRecord, PartitionRecord
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.runner import Runner
@@ -61,7 +61,7 @@ def start(
         find_metrics(config.run.metrics)
         experiment = build(config, data)
         if folder is None:
-            return Runner(experiment, None, progress or Silent()).run()
+            return Runner(experiment, None, progress).run()
         if is_held:
             experiment = replace(experiment, config=with_first_weights(experiment.config, folder))
             if _already_finished(folder, experiment):
@@ -70,7 +70,7 @@ def start(
         folder.write_partition(partition)
         folder.write_environments(environments)
         try:
-            run = Runner(experiment, folder, progress or Silent()).run().copy_with(partition=partition)
+            run = Runner(experiment, folder, progress).run().copy_with(partition=partition)
         except DivergedError:
             _end(Run(folder), environments, report)
             raise

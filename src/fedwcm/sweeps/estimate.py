@@ -10,7 +10,6 @@ import torch
 
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.build import Experiment, build
-from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.runner import Runner
 from fedwcm.sweeps.execution import process_context
 from fedwcm.sweeps.plan import PlannedRun, is_done
@@ -128,7 +127,7 @@ def _measure(planned: PlannedRun, jobs: int) -> Cost:
         options = replace(options, workers=1)
     experiment = build(replace(config, run=options))
     loading = time.perf_counter() - began
-    first, last = Runner(experiment, None, Silent()).run().history
+    first, last = Runner(experiment, None).run().history
     evaluation = last.number("phase_seconds", "evaluation") or 0.0
     training = last.seconds - first.seconds - evaluation
     evaluations = math.ceil(config.run.rounds / config.run.eval_every)

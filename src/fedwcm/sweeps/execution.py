@@ -34,7 +34,7 @@ from fedwcm.experiment.progress import Progress
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.start import start
-from fedwcm.sweeps.plan import PlannedRun, SharedData, data_key, is_done
+from fedwcm.sweeps.plan import PlannedRun, SharedData, group_by_data, is_done
 from fedwcm.utils.text import duration
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 class FollowedRun:
     """A run in another process, seen through the metrics that it writes."""
 
-    def __init__(self, title: str, folder: Path, rounds: int) -> None:
-        self.title, self.folder, self.rounds = title, RunFolder(folder), rounds
+    def __init__(self, planned: PlannedRun) -> None:
+        self.planned, self.title, self.rounds = planned, planned.title, planned.config.run.rounds
+        self.folder = RunFolder(planned.folder)
         self._follower = MetricsFollower(self.folder.metrics_file)
 
     def refresh(self) -> None:
@@ -199,18 +200,13 @@ def _run_in_turn(
 ) -> dict[Path, Run]:
     """Run those with the same samples one after the other, beginning with those whose samples are there."""
     ended: dict[Path, Run] = {}
-    keys = dict.fromkeys(sorted(map(_key_of, waiting), key=lambda key: not data.holds(key)))
-    for planned in sorted(waiting, key=lambda planned: list(keys).index(_key_of(planned))):
+    for planned in group_by_data(sorted(waiting, key=lambda planned: not data.holds(planned))):
         title = f"{planned.label} [{planned_runs.index(planned) + 1}/{len(planned_runs)}]"
         shown = None if progress is None else _Titled(progress(), title)
-        run = run_planned(planned, shown, data.of(planned.config))
+        run = run_planned(planned, shown, data.of(planned))
         if run is not None:
             ended[planned.folder] = run.copy_with(module=None)  # many models may need much room
     return ended
-
-
-def _key_of(planned: PlannedRun) -> str:
-    return data_key(planned.config)
 
 
 def run_apart(
@@ -232,7 +228,7 @@ def run_apart(
     try:
         while left or running:
             while left and len(running) < jobs:
-                samples = data.get(left[0].config) if context.get_start_method() == "fork" else None
+                samples = data.get(left[0]) if context.get_start_method() == "fork" else None
                 running.append(_ChildRun(left.pop(0), context, samples, jobs))
             wait([run.process.sentinel for run in running], timeout=REFRESH)
             for run in running:
@@ -256,9 +252,7 @@ class _ChildRun:
     def __init__(
         self, planned: PlannedRun, context: "ForkContext | SpawnContext", data: RunData | None, jobs: int
     ) -> None:
-        self.planned = planned
-        rounds = planned.config.run.rounds
-        self.followed = FollowedRun(f"{planned.label}, seed {planned.seed}", planned.folder, rounds)
+        self.followed = FollowedRun(planned)
         self._warnings, sender = context.Pipe(duplex=False)
         self.process: BaseProcess = context.Process(target=_run_alone, args=(planned, sender, data, jobs))
         self.process.start()
@@ -271,8 +265,9 @@ class _ChildRun:
 
     def require_finished(self, display: ComparisonProgress) -> None:
         self.pass_on_warnings(display)
-        if not RunFolder(self.planned.folder).finished:
-            raise WorkerError(f"{self.followed.title}: the run in {self.planned.folder} {_end(self.process)}")
+        run = self.followed
+        if not run.folder.finished:
+            raise WorkerError(f"{run.title}: the run in {run.folder.path} {_end(self.process)}")
 
 
 def process_context() -> "ForkContext | SpawnContext":
@@ -302,7 +297,7 @@ def _run_alone(planned: PlannedRun, parent: Connection, data: RunData | None, jo
         except KeyboardInterrupt:
             sys.exit(interrupts.exit_status())
         except (ValueError, OSError) as error:
-            _send(parent, f"error: {planned.label}, seed {planned.seed}: {error}")
+            _send(parent, f"error: {planned.title}: {error}")
             sys.exit(FAILED)
 
 

@@ -19,8 +19,8 @@ from fedwcm.core.method import Method
 from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.experiment.build import RunData, assemble, run_data
 from fedwcm.experiment.components import Components, reject_unused_options
+from fedwcm.experiment.evaluator import find_metrics
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder
-from fedwcm.experiment.own_metrics import find_metrics
 from fedwcm.experiment.records import PartitionRecord
 from fedwcm.experiment.start import partition_of, require_resumable, require_same_partition
 from fedwcm.experiment.trackers.tracking import check_trackers
@@ -34,6 +34,16 @@ class PlannedRun:
     seed: int
     config: Config
     folder: Path
+
+    @property
+    def title(self) -> str:
+        return f"{self.label}, seed {self.seed}"
+
+    @property
+    def data_key(self) -> str:
+        """The options on which the samples, their division and their format depend."""
+        config = self.config
+        return repr((config.data, config.partition, config.model, config.run.device, config.run.seed))
 
 
 @dataclass(frozen=True)
@@ -101,27 +111,28 @@ class SharedData:
         self._key = ""
         self._data: RunData | None = None
 
-    def of(self, config: Config) -> RunData:
+    def of(self, planned: PlannedRun) -> RunData:
         """Return the samples of a run."""
-        key = data_key(config)
-        if self._data is None or key != self._key:
+        if self._data is None or not self.holds(planned):
             self._data = None  # before others are loaded, which may need the room
             with default_torch_modes():
-                self._key, self._data = key, run_data(config)
+                self._key, self._data = planned.data_key, run_data(planned.config)
         return self._data
 
-    def get(self, config: Config) -> RunData | None:
+    def get(self, planned: PlannedRun) -> RunData | None:
         """Return the samples of a run if they are there."""
-        return self._data if self.holds(data_key(config)) else None
+        return self._data if self.holds(planned) else None
 
-    def holds(self, key: str) -> bool:
-        """Return whether the samples with this key are there."""
-        return key == self._key
+    def holds(self, planned: PlannedRun) -> bool:
+        """Return whether the samples of a run are there."""
+        return planned.data_key == self._key
 
 
-def data_key(config: Config) -> str:
-    """Return the options on which the samples, their division and their format depend."""
-    return repr((config.data, config.partition, config.model, config.run.device, config.run.seed))
+def group_by_data(planned_runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """Return the runs with those of the same samples side by side, else in the same order."""
+    runs = list(planned_runs)
+    keys = list(dict.fromkeys(run.data_key for run in runs))
+    return sorted(runs, key=lambda run: keys.index(run.data_key))
 
 
 def check(planned_runs: Sequence[PlannedRun], data: SharedData | None = None) -> dict[str, Preflight]:
@@ -144,13 +155,11 @@ def check(planned_runs: Sequence[PlannedRun], data: SharedData | None = None) ->
     components = {label: Components.of(members[0].config) for label, members in alike.items()}
     for label, members in alike.items():
         reject_unused_options(members[0].config, components[label])
-    tasks: dict[str, list[str]] = {}
-    for label, members in alike.items():
-        tasks.setdefault(data_key(members[0].config), []).append(label)
-    data, preflights = data or SharedData(), dict[str, Preflight]()
-    for label in (label for labels in tasks.values() for label in labels):
-        preflights[label] = _check_on(data.of(alike[label][0].config), alike[label], components[label])
-    return preflights
+    data = data or SharedData()
+    return {
+        first.label: _check_on(data.of(first), alike[first.label], components[first.label])
+        for first in group_by_data(members[0] for members in alike.values())
+    }
 
 
 def _check_on(data: RunData, planned_runs: Sequence[PlannedRun], components: Components) -> Preflight:

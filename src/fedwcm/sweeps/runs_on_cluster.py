@@ -15,23 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ray
-
-from fedwcm.config.schema import Config, RunOptions
+from fedwcm.config.schema import RunOptions
 from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.engine.backends.on_ray.cluster import room_for
 from fedwcm.engine.backends.plan import WORTH_FORKING
 from fedwcm.experiment.files import replace_file
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import NAME as LOCK
 from fedwcm.experiment.lock import wait_until_free
-from fedwcm.experiment.rounds import worker_device
-from fedwcm.sweeps.cluster_calls import ClusterCalls, Ended, Send, Warned
+from fedwcm.sweeps.cluster_calls import ATTEMPTS, ClusterCalls, Ended, Send, Warned, for_one_worker, worker_count
 from fedwcm.sweeps.execution import REFRESH, ComparisonProgress, FollowedRun, run_planned
 from fedwcm.sweeps.plan import PlannedRun
-
-ATTEMPTS = 3
-"""Workers that a run may lose before it is given up."""
 
 Files = dict[str, bytes | None]
 """Contents of files by their path in the run's folder; None for one that is gone."""
@@ -48,100 +41,76 @@ def spreads_runs(options: RunOptions, runs: int, round_size: float) -> bool:
     return runs >= worker_count(options) or round_size < WORTH_FORKING
 
 
-def worker_count(options: RunOptions) -> int:
-    """Return the number of workers: as configured, or as many as the cluster has room for now."""
-    return options.workers or max(1, room_for(options.worker_gpus))
-
-
 def run_on_cluster(planned_runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun], *, quiet: bool) -> None:
     """Run what is waiting, each run on one worker, as many at a time as there are workers."""
     display = ComparisonProgress(len(planned_runs), len(planned_runs) - len(waiting), quiet)
     runs = _Runs(waiting, display)
     try:
-        while runs.step():
-            pass
+        runs.run()
     finally:
         display.close()
-        runs.close()
+        runs.unmark()
 
 
-class _Runs:
-    """The waiting and the running runs."""
+class _Runs(ClusterCalls):
+    """The waiting and the running runs, by their folders."""
 
     def __init__(self, waiting: Sequence[PlannedRun], display: ComparisonProgress) -> None:
+        super().__init__(waiting[0].config)
         self._waiting, self._display = list(waiting), display
-        self._options = waiting[0].config.run if waiting else RunOptions()
-        self._calls = ClusterCalls(self._options.worker_gpus)
-        self._running: dict[Path, tuple[PlannedRun, FollowedRun]] = {}
+        self._running: dict[Path, FollowedRun] = {}
         self._losses: Counter[Path] = Counter()
+        self._marked: set[Path] = set()
         self._token = f".{uuid.uuid4().hex}"  # a worker that sees this file shares our file system
-        self._data: Any = ray.put(waiting[0].config.source if waiting else None)  # once for all runs
+
+    def start_next(self) -> bool:
+        if not self._waiting:
+            return False
+        planned = self._waiting.pop(0)
+        self._running[planned.folder] = FollowedRun(planned)
+        self._mark(planned.folder.parent)
+        sent = replace(planned, folder=planned.folder.resolve(), config=for_one_worker(planned.config))
+        self.start(planned.folder, _run_on_worker, sent, self.data, self._token, _contents(planned.folder))
+        return True
+
+    def receive(self, key: Path, message: Any) -> None:
+        if isinstance(message, Warned):
+            self._display.warn(message.text)
+        else:
+            _write(key, message)
 
     def step(self) -> bool:
-        """Start as many runs as there is room for, and check on the others; False when none is left."""
-        while self._waiting and len(self._calls) < worker_count(self._options):
-            self._start(self._waiting.pop(0))
-        ended = self._calls.wait(REFRESH) if self._running else []
-        self._deliver(self._calls.messages())
-        self._display.show([run for _, run in self._running.values()])
-        for call in ended:
-            self._end(call)
-        return bool(self._waiting or self._running)
+        self._display.show(list(self._running.values()))
+        return super().step()
 
-    def close(self) -> None:
-        """Stop the runs, which save their progress."""
-        self._deliver(self._calls.close())
-        for path in {path.parent for path in [*self._losses, *self._running]}:
-            (path / self._token).unlink(missing_ok=True)
+    def end(self, call: Ended) -> None:
+        run = self._running.pop(call.key)
+        if call.lost:
+            self._note_loss(run, call.lost)
+        elif call.result:
+            self._display.warn(f"error: {run.title}: {call.result}")
+            raise WorkerError(f"{run.title}: the run in {run.folder.path} failed; see the error above")
+        elif not run.folder.finished:
+            raise WorkerError(f"{run.title}: the run in {run.folder.path} was stopped")
+        else:
+            self._display.report_end(run)
 
-    def _start(self, planned: PlannedRun) -> None:
-        title = f"{planned.label}, seed {planned.seed}"
-        self._losses.setdefault(planned.folder, 0)
-        self._running[planned.folder] = (
-            planned,
-            FollowedRun(title, planned.folder, planned.config.run.rounds),
-        )
-        self._mark(planned.folder.parent)
-        config = replace(on_one_worker(planned.config), source=None)
-        sent = replace(planned, folder=planned.folder.resolve(), config=config)
-        self._calls.start(planned.folder, _run_on_worker, sent, self._data, self._token, _contents(planned.folder))
+    def _note_loss(self, run: FollowedRun, how: str) -> None:
+        self._losses[run.folder.path] += 1
+        if self._losses[run.folder.path] == ATTEMPTS:
+            raise WorkerError(f"{run.title}: a worker was lost ({how}), like {ATTEMPTS - 1} others before")
+        self._display.warn(f"warning: {run.title}: a worker was lost ({how}); another goes on")
+        self._waiting.insert(0, run.planned)
 
     def _mark(self, folder: Path) -> None:
         """Let workers find out whether they see the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / self._token).touch()
+        self._marked.add(folder)
 
-    def _deliver(self, messages: Sequence[tuple[Path, Any]]) -> None:
-        for folder, message in messages:
-            if isinstance(message, Warned):
-                self._display.warn(message.text)
-            else:
-                _write(folder, message)
-
-    def _end(self, call: Ended) -> None:
-        planned, run = self._running.pop(call.key)
-        if call.lost:
-            self._note_loss(planned, run, call.lost)
-        elif call.result:
-            self._display.warn(f"error: {run.title}: {call.result}")
-            raise WorkerError(f"{run.title}: the run in {planned.folder} failed; see the error above")
-        elif not run.folder.finished:
-            raise WorkerError(f"{run.title}: the run in {planned.folder} was stopped")
-        else:
-            self._display.report_end(run)
-
-    def _note_loss(self, planned: PlannedRun, run: FollowedRun, how: str) -> None:
-        self._losses[planned.folder] += 1
-        if self._losses[planned.folder] == ATTEMPTS:
-            raise WorkerError(f"{run.title}: a worker was lost ({how}), like {ATTEMPTS - 1} others before")
-        self._display.warn(f"warning: {run.title}: a worker was lost ({how}); another goes on")
-        self._waiting.insert(0, planned)
-
-
-def on_one_worker(config: Config) -> Config:
-    """Return the configuration for a run on a single worker."""
-    device = worker_device(config.run, config.run.device)
-    return replace(config, run=replace(config.run, backend="auto", workers=1, device=device))
+    def unmark(self) -> None:
+        for folder in self._marked:
+            (folder / self._token).unlink(missing_ok=True)
 
 
 def _run_on_worker(send: Send, planned: PlannedRun, dataset: object, token: str, files: Files) -> str:

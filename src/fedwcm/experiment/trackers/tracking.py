@@ -7,12 +7,12 @@ from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from queue import Full, Queue
+from queue import SimpleQueue
 from threading import Event, Thread
 
 from fedwcm.config.options import NamedObject
 from fedwcm.config.settings import Settings
-from fedwcm.experiment.folder import RunFolder, partition_so_far
+from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import RoundRecord, Summary
 from fedwcm.experiment.trackers import TRACKERS
 from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, scalars_of
@@ -67,7 +67,7 @@ class Tracking:
     @cached_property
     def _classes(self) -> tuple[str, ...]:
         """The names of the classes; none if nobody has said who holds what before the first evaluation."""
-        split = partition_so_far(RunFolder(self._folder)) if self._folder else None
+        split = RunFolder(self._folder).partition() if self._folder else None
         return split.classes if split else ()
 
     def finish(self, summary: Summary) -> None:
@@ -82,9 +82,6 @@ class Tracking:
 
 PATIENCE = 60.0
 """Seconds that one call may take before the tracker is taken to hang."""
-
-MOST_WAITING = 1000
-"""Calls that may wait for a tracker that is slower than the run; beyond that, the run waits for it."""
 
 POLL = 0.05
 """Seconds between two looks at whether the tracker has failed, where the run waits for it."""
@@ -104,19 +101,17 @@ class TrackerThread:
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
-        self._waiting: Queue[tuple[Call, Event]] = Queue(MOST_WAITING)
+        self._waiting: SimpleQueue[tuple[Call, Event]] = SimpleQueue()
         self._called_at: float | None = None
         self._error: Exception | None = None
         self._is_off = False
         Thread(target=self._work, name=f"tracker {tracker.name}", daemon=True).start()
 
     def tell(self, call: Call) -> Event:
-        """Let the tracker be called, without waiting for it unless very many calls wait already."""
+        """Let the tracker be called, without waiting for it."""
         done = Event()
-        while self._is_alive():
-            with suppress(Full):
-                self._waiting.put((call, done), timeout=POLL)
-                break
+        if self._is_alive():
+            self._waiting.put((call, done))
         return done
 
     def ask(self, call: Call) -> None:
@@ -130,8 +125,7 @@ class TrackerThread:
         """Close the tracker, and end the thread."""
         self.ask(lambda tracker: tracker.close())
         self._is_off = True
-        with suppress(Full):
-            self._waiting.put_nowait((lambda _: None, Event()))  # wakes the thread, which then ends
+        self._waiting.put((lambda _: None, Event()))  # wakes the thread, which then ends
 
     def _work(self) -> None:
         while not self._is_off:

@@ -28,12 +28,11 @@ from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.engine.uploads import require_possible
-from fedwcm.experiment.build import Experiment
+from fedwcm.experiment.build import Experiment, model_facts
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.evaluator import EvaluatedModel, Measure
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.lock import locked
-from fedwcm.experiment.model_file import model_facts
 from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
@@ -179,7 +178,7 @@ class Deployment:
             test=test,
             val=None,
             execution=ExecutionPlan("flower", block=1, workers=1),
-            facts=model_facts(directory.info.input_shape, names, None, setup.totals, assumed, config, components),
+            facts=model_facts(config, components, directory.info.input_shape, names, setup.totals, assumed),
         )
 
     def _rounds(

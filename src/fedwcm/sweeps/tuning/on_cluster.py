@@ -4,16 +4,12 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import ray
 from optuna.trial import Trial
 
 from fedwcm.config.schema import Config
 from fedwcm.engine.backends.errors import WorkerError
-from fedwcm.sweeps.cluster_calls import ClusterCalls, Ended, Send, Warned
-from fedwcm.sweeps.execution import REFRESH
-from fedwcm.sweeps.runs_on_cluster import ATTEMPTS, on_one_worker, worker_count
+from fedwcm.sweeps.cluster_calls import ATTEMPTS, ClusterCalls, Ended, Send, Warned, for_one_worker
 from fedwcm.sweeps.tuning.trial import Plan, Search, TrialResult, line, run_trial, tell_pruned
 
 Key = tuple[str, int]
@@ -24,55 +20,33 @@ def search_on_cluster(search: Search) -> None:
     """Try the planned settings of every method. Trials that are stopped or lost are given back to their study."""
     trials = _Trials(search)
     try:
-        while trials.step():
-            pass
+        trials.run()
     finally:
-        trials.close()
+        trials.give_back()
 
 
-class _Trials:
+class _Trials(ClusterCalls):
     """The running trials."""
 
     def __init__(self, search: Search) -> None:
-        first = search.plans[0].config
-        self._search, self._options = search, first.run
-        self._calls = ClusterCalls(self._options.worker_gpus)
-        self._data: Any = ray.put(first.source)  # once for all trials
+        super().__init__(search.plans[0].config)
+        self._search = search
         self._going: dict[Key, tuple[Plan, Trial]] = {}
         self._pruned: set[Key] = set()
         self._losses: Counter[str] = Counter()
 
-    def step(self) -> bool:
-        """Start as many trials as there is room for, and check on the others; False when none is left."""
-        room = worker_count(self._options) - len(self._going)
-        while room > 0 and self._start_next():
-            room -= 1
-        ended = self._calls.wait(REFRESH) if self._going else []
-        for key, message in self._calls.messages():
-            self._on_message(key, message)
-        for call in ended:
-            self._end(call)
-        return bool(self._going)
-
-    def close(self) -> None:
-        """Stop the running trials, and return them to their studies."""
-        self._calls.close()
-        for plan, trial in self._going.values():
-            self._search.studies[plan.name].give_back(trial)
-
-    def _start_next(self) -> bool:
+    def start_next(self) -> bool:
         for plan in self._search.plans:
             trial = self._search.studies[plan.name].next_trial(self._search.trials)
             if trial is not None:
                 key = plan.name, trial.number
                 self._going[key] = plan, trial
-                runs = plan.configs(trial.params, self._search.seeds)
-                configs = [replace(on_one_worker(config), source=None) for config in runs]
-                self._calls.start(key, _run_on_worker, configs, self._data)
+                configs = [for_one_worker(run) for run in plan.configs(trial.params, self._search.seeds)]
+                self.start(key, _run_on_worker, configs, self.data)
                 return True
         return False
 
-    def _on_message(self, key: Key, message: object) -> None:
+    def receive(self, key: Key, message: object) -> None:
         if isinstance(message, Warned):
             warnings.warn(message.text.removeprefix("warning: "), stacklevel=2)
         elif isinstance(message, tuple) and key in self._going and key not in self._pruned:
@@ -80,9 +54,9 @@ class _Trials:
             trial.report(*message)
             if trial.should_prune():
                 self._pruned.add(key)
-                self._calls.stop(key)
+                self.stop(key)
 
-    def _end(self, call: Ended) -> None:
+    def end(self, call: Ended) -> None:
         plan, trial = self._going[call.key]
         study = self._search.studies[plan.name]
         if isinstance(call.result, str):
@@ -99,6 +73,11 @@ class _Trials:
             outcome = tell_pruned(study, trial)
         del self._going[call.key]
         self._search.say(line(plan, trial, outcome))
+
+    def give_back(self) -> None:
+        """Return the trials that have not ended to their studies."""
+        for plan, trial in self._going.values():
+            self._search.studies[plan.name].give_back(trial)
 
 
 def _run_on_worker(send: Send, configs: Sequence[Config], dataset: object) -> TrialResult | str:
