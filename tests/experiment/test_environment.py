@@ -18,16 +18,11 @@ CODE = """
 from dataclasses import dataclass
 import fedwcm
 from torch import nn
-{base}
+
 @dataclass(frozen=True, kw_only=True)
 class Mine(fedwcm.Method):
     def direction(self, w, grad, c, ctx):
         return {factor} * grad(w), c
-
-@dataclass(frozen=True, kw_only=True)
-class MySampler(fedwcm.Sampler):
-    def epoch(self, labels, counts, rng):
-        return rng.permutation(len(labels))
 
 def my_model(input_shape, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
@@ -36,7 +31,7 @@ DIGITS: Any = {"dataset": "digits", "clients": 5, "rounds": 2, "epochs": 1, "par
 
 
 def write_module(folder: Path, factor: float) -> None:
-    (folder / "own_code.py").write_text(CODE.format(base="", factor=factor), encoding="utf-8")
+    (folder / "own_code.py").write_text(CODE.format(factor=factor), encoding="utf-8")
     sys.modules.pop("own_code", None)
     importlib.invalidate_caches()
     sys.dont_write_bytecode = True  # two versions within a second would share their bytecode

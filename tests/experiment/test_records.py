@@ -124,14 +124,10 @@ def test_a_half_written_index_is_an_error_unless_it_is_tolerated(tmp_path: Path)
     assert find_runs(tmp_path, tolerant=True) == {}
 
 
-def test_a_summary_that_an_older_version_wrote_is_read_and_titled_by_its_method(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    newer = {"name": "balancefl", "loss": "balancefl", "sampler": "balanced"}
-    folder.write_summary(summary(**newer))
-    assert folder.summary().title == "balancefl (fedwcm, loss balancefl, sampler balanced)"
-    older = {key: value for key, value in json.loads(folder.summary_file.read_text()).items() if key not in newer}
-    folder.summary_file.write_text(json.dumps(older))
-    assert folder.summary().title == "fedwcm"
+def test_a_summary_is_titled_by_its_name_and_by_what_that_resolved_to() -> None:
+    named = summary(name="balancefl", loss="balancefl", sampler="balanced")
+    assert named.title == "balancefl (fedwcm, loss balancefl, sampler balanced)"
+    assert summary(name="fedwcm[alpha=0.2]").title == "fedwcm[alpha=0.2]"
 
 
 def test_a_folder_with_the_names_of_version_0_1_is_opened_and_resumed(tmp_path: Path) -> None:

@@ -9,21 +9,21 @@ import pytest
 
 import fedwcm
 from fedwcm.experiment.progress import Silent
+from fedwcm.experiment.records import RoundRecord
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 
-EVERY = 50
-
 
 class Observed(Silent):
-    """Notes down memory and open files now and then."""
+    """Notes down memory and open files six times or more."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: int) -> None:
+        self.every = min(rounds // 6, 50)
         self.megabytes: list[float] = []
         self.files: list[int] = []
 
-    def round(self, number: int, record: dict[str, object]) -> None:  # type: ignore[override]
-        if number % EVERY == 0:
+    def round(self, number: int, record: RoundRecord) -> None:
+        if number % self.every == 0:
             gc.collect()
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             self.megabytes.append(pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
@@ -31,12 +31,12 @@ class Observed(Silent):
 
 
 def observe(rounds: int, backend: str, tmp_path: Path) -> Observed:
-    observed = Observed()
+    observed = Observed(rounds)
     settings = {
         "run.backend": backend,
         "run.workers": 2 if backend == "parallel" else 0,
-        "run.eval_every": 100,
-        "run.checkpoint_every": 100,
+        "run.eval_every": observed.every,
+        "run.checkpoint_every": observed.every,
         "model.hidden": [4],
         "participation.fraction": 0.4,
     }
@@ -48,14 +48,14 @@ def observe(rounds: int, backend: str, tmp_path: Path) -> Observed:
         "model": "mlp",
         "rounds": rounds,
     }
-    fedwcm.run("scaffold", out=tmp_path / "run", settings=settings, progress=observed, report=False, **options)  # type: ignore[arg-type]
+    fedwcm.run("scaffold", out=tmp_path / "run", settings=settings, progress=observed, report=False, **options)
     return observed
 
 
 @pytest.mark.parametrize(
     ("rounds", "backend"),
     [
-        (300, "vectorized"),
+        (150, "vectorized"),
         pytest.param(20_000, "vectorized", marks=pytest.mark.slow),
         pytest.param(20_000, "parallel", marks=pytest.mark.slow),
     ],

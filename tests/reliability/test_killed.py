@@ -86,7 +86,7 @@ def check(
 BACKENDS = ["sequential", "vectorized", "parallel"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["vectorized", "parallel"])
 def test_a_few_kills_with_client_state_on_disk(backend: str, tmp_path: Path) -> None:
     check(backend, "scaffold", any_time, 2, 20, tmp_path, on_disk=True)
 

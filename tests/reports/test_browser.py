@@ -96,12 +96,12 @@ def test_axe_finds_no_violation_of_accessibility(
 
 def test_a_search_has_its_commands_and_a_logarithmic_axis_more_than_one_tick(driver: Any, tmp_path: Path) -> None:
     optuna = pytest.importorskip("optuna")
-    from fedwcm.sweeps.tuning.result import write_report
+    from fedwcm.sweeps.tuning.result import Tuning
 
     space = {"local.lr": optuna.distributions.FloatDistribution(0, 1)}
     known = [(rate, {"distributions": space, "user_attrs": {"val_accuracy": [rate]}}) for rate in (0.5, 0.03)]
     trials = [optuna.trial.create_trial(params={"local.lr": x}, value=x, **rest) for x, rest in known]
-    write_report(tmp_path, {"fedavg": trials}, [0])
+    Tuning(tmp_path, [0], {"fedavg": trials}).write()
     look_at(driver, tmp_path / "report.html", PHONE, "dark")
     texts = "return [...document.querySelectorAll('#plot-local-lr svg text')].map((text) => text.textContent)"
     assert {"0.05", "0.1", "0.5"} <= set(driver.execute_script(texts))

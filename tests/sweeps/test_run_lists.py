@@ -8,7 +8,6 @@ import pytest
 
 import fedwcm
 from fedwcm.cli import main
-from fedwcm.sweeps.tuning.study import ranges_in, space_from
 
 SMALL: dict[str, Any] = {"dataset": "digits", "clients": 3, "rounds": 1, "epochs": 1, "report": False}
 
@@ -67,16 +66,3 @@ def test_a_file_is_no_folder(command: list[str], tmp_path: Path, capsys: pytest.
     assert main([*command, *search, *small, "--out", str(tmp_path / "notes.txt")]) == 2
     assert "is not allowed: it must be a folder: this is a file" in capsys.readouterr().err
     assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("epochs=1:4", r"search local\.epochs = '1:4' is not allowed: it is a whole number, so write int:1:4"),
-        ("epochs=log:1:4", "so write intlog:1:4"),
-        ("lr=log:0:0.5", "it must be log:LOW:HIGH with LOW above 0"),
-    ],
-)
-def test_a_range_says_what_is_wrong_with_it(text: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        space_from(ranges_in([text]))

@@ -27,7 +27,7 @@ from fedwcm.config.flags import config_from
 from fedwcm.config.settings import method_settings
 from fedwcm.methods.fedprox import FedProx
 from fedwcm.sweeps.tuning import trial as trial_module
-from fedwcm.sweeps.tuning.result import Tuning, winner, write_report
+from fedwcm.sweeps.tuning.result import Tuning, winner
 from fedwcm.sweeps.tuning.study import MethodStudy, ranges_in, space_from
 from fedwcm.sweeps.tuning.tune import search_options
 from tests.records import round_record, summary
@@ -47,12 +47,22 @@ def test_a_space_is_read_from_texts_over_a_file(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["lr", "lr=log:0:1", "lr=1:0.1", "lr=lin:0.1:1", "lr=a:b"])
-def test_a_range_that_is_none_is_refused_with_what_is_allowed(text: str) -> None:
-    with pytest.raises(ValueError, match="log:LOW:HIGH"):
-        space_from(ranges_in([text]))
-    with pytest.raises(ValueError, match="nothing to search"):
-        space_from(ranges_in([]))
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([], "nothing to search"),
+        (["lr"], "log:LOW:HIGH"),
+        (["lr=1:0.1"], "log:LOW:HIGH.*, with LOW < HIGH"),
+        (["lr=lin:0.1:1"], "log:LOW:HIGH"),
+        (["lr=a:b"], "log:LOW:HIGH"),
+        (["lr=log:0:0.5"], "it must be log:LOW:HIGH with LOW above 0"),
+        (["epochs=1:4"], r"search local\.epochs = '1:4' is not allowed: it is a whole number, so write int:1:4"),
+        (["epochs=log:1:4"], "so write intlog:1:4"),
+    ],
+)
+def test_a_range_says_what_is_wrong_with_it(texts: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        space_from(ranges_in(texts))
 
 
 def test_every_method_gets_the_same_budget_and_only_its_own_options(
@@ -146,8 +156,6 @@ def test_from_python_the_result_prints_and_its_winner_runs(
     again = fedwcm.tune(methods, search, tmp_path, trials=1, **SMALL)
     assert repr(again) == repr(found)
     assert shlex.split(found.command)[:2] == ["fedwcm", "compare"]
-    with pytest.raises(FileNotFoundError, match=r"holds a search: its tuning\.md says"):
-        fedwcm.open_run(tmp_path)
     with pytest.raises(ValueError, match=r"unknown option of fedavg: 'method\.alpha'.*Known: method\.average"):
         fedwcm.tune(["fedavg"], {"method.alpha": (0.1, 0.2)}, tmp_path / "other", trials=1, **SMALL)
     monkeypatch.setitem(sys.modules, "optuna", None)
@@ -187,16 +195,6 @@ def test_trials_are_shared_and_those_of_a_dead_process_given_back(tmp_path: Path
     assert [trial.value for trial in other.trials] == [2, 1, 0]
 
 
-def test_a_trial_that_is_cut_short_is_left_to_the_next(tmp_path: Path) -> None:
-    study = study_in(tmp_path)
-    trial = study.next_trial(1)
-    assert trial is not None
-    study.give_back(trial)
-    again = study.next_trial(1)
-    assert again is not None
-    assert again.params == trial.params
-
-
 def test_candidates_after_a_kill_are_those_of_a_search_that_was_not_stopped(tmp_path: Path) -> None:
     candidates = []
     for kills in (0, 2):
@@ -224,10 +222,10 @@ def test_a_setting_that_lags_behind_is_pruned_on_the_validation_data(tmp_path: P
 
 
 def _asked(asked: Any, space: dict[str, Any]) -> str:
-    from fedwcm.sweeps.tuning.tune import _plan, asked_text, check_plans
+    from fedwcm.sweeps.tuning.tune import _plan, check_plans, describe_search
 
     plan = _plan("fedavg", space, asked)
-    return asked_text(plan, check_plans([plan], space, Path())["fedavg"], space, [0])
+    return describe_search(plan, check_plans([plan], space, Path())["fedavg"], space, [0])
 
 
 def ended(diverged: bool, value: float = 0.0) -> optuna.trial.FrozenTrial:
@@ -241,9 +239,10 @@ def ended(diverged: bool, value: float = 0.0) -> optuna.trial.FrozenTrial:
 
 def test_the_winners_are_judged_by_seeds_that_the_search_has_not_seen(tmp_path: Path) -> None:
     trials = {"fedavg": [ended(False, 0.5)], "fedcm": [ended(True), ended(False)]}
-    command = Tuning(tmp_path, [0, 3], trials).command
+    tuning = Tuning(tmp_path, [0, 3], trials)
+    command = tuning.command
     assert "--methods 'fedavg[local.lr=0.1],fedcm[local.lr=0.1]' --seeds 4,5 " in command
-    write_report(tmp_path, trials, [0, 3])
+    tuning.write()
     assert "--method 'fedavg[local.lr=0.1]' --seed 4\n" in (tmp_path / "tuning.md").read_text()
     page = (tmp_path / "report.html").read_text()
     assert all(text in page for text in ("How the search went", "Over local.lr", "What to run next"))
@@ -281,7 +280,7 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
         assert output == f"validation {select_by.replace('_', ' ')} {value:.4f}"
     assert lines == values
     assert study.trials[0].value == max(values)
-    write_report(tmp_path, {"fedavg": study.trials}, [0])
+    Tuning(tmp_path, [0], {"fedavg": study.trials}).write()
     assert (tmp_path / "trials.csv").read_text().startswith(f"method,trial,state,{name},test_accuracy,")
     assert (
         f"Chosen by the mean validation {select_by.replace('_', ' ')} over" in (tmp_path / "tuning.md").read_text()
@@ -294,7 +293,7 @@ def test_a_setting_that_diverged_is_not_recommended(tmp_path: Path) -> None:
     assert "none: all trials diverged" in repr(tuning)
     with pytest.raises(ValueError, match="no winners"):
         assert tuning.command
-    write_report(tmp_path, tuning.trials, [0])
+    tuning.write()
     assert "fedwcm run" not in (tmp_path / "tuning.md").read_text()
 
 
@@ -319,7 +318,7 @@ def test_the_folder_of_a_search_is_not_taken_for_a_run(tmp_path: Path, capsys: p
     for command in (["watch", folder], ["report", folder], ["run", "--out", folder, "--resume"]):
         assert main(command) == 2
         assert f"error: {folder} holds a search" in capsys.readouterr().err
-    with pytest.raises(FileNotFoundError, match="holds a search"):
+    with pytest.raises(FileNotFoundError, match=r"holds a search: its tuning\.md says"):
         fedwcm.open_run(folder)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedwcm.experiment.folder import MetricsFollower, RunFolder, find_runs, partition_so_far, summary_so_far
+from fedwcm.experiment.folder import MetricsFollower, RunFolder, find_runs
 from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
+from fedwcm.utils.json_record import RecordError
 
 RunState = Literal["waiting", "running", "silent", "finished", "diverged"]
 
@@ -98,14 +99,17 @@ class RunFollower:
 
     def look(self) -> WatchedRun:
         """Return the run as it is now."""
-        summary = summary_so_far(self._folder)  # before the metrics, which are complete once it is there
+        summary = None
+        with suppress(FileNotFoundError, RecordError):  # before the metrics, which are complete once it is there
+            summary = self._folder.summary()
         self._metrics.read()
         if self._rounds is None:
             with suppress(FileNotFoundError):
                 rounds = self._folder.settings().get("run.rounds")
                 self._rounds = rounds if isinstance(rounds, int) and rounds > 0 else None
         if self._split is None:
-            self._split = partition_so_far(self._folder)
+            with suppress(FileNotFoundError, RecordError):
+                self._split = self._folder.partition()
         age = max(0.0, time.time() - self._metrics.changed)
         records = tuple(self._metrics.records)
         return WatchedRun(self._label, self._folder.path, self._rounds, records, summary, age, self._split)

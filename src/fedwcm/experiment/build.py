@@ -40,13 +40,13 @@ from fedwcm.experiment.class_distribution import (
 from fedwcm.experiment.components import Components, refuse_patience, reject_unused_options, require_default
 from fedwcm.experiment.environment import digest_sources
 from fedwcm.experiment.models import chosen_model
-from fedwcm.experiment.partitioning import PartitionedData, partition_data, resolved_data
+from fedwcm.experiment.partitioning import PartitionedData, partition_data, resolve_data
 from fedwcm.experiment.rounds import (
     WorkerSources,
     choose_kernels,
     chosen_device,
-    chosen_participation,
     chosen_precision,
+    find_participation,
     make_rounds,
 )
 from fedwcm.models.facts import ModelFacts
@@ -109,7 +109,7 @@ def _federation(data: PartitionedData, device: torch.device) -> InMemoryFederati
 
 def _generate(config: Config, device: torch.device) -> RunData:
     """Return samples that are generated while clients train."""
-    options = resolved_data(config.data)
+    options = resolve_data(config.data)
     for name in (option.name for option in fields(DataOptions)):
         if name not in GENERATED:
             require_default("data", options, name, "for synthetic data")
@@ -194,7 +194,7 @@ def build(config: Config, data: RunData | None = None) -> Experiment:
     """
     components = Components.of(config)
     reject_unused_options(config, components)
-    chosen_participation(config.participation.sampling)
+    find_participation(config.participation.sampling)
     return assemble(config, components, data or run_data(config))
 
 

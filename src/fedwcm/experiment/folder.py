@@ -302,17 +302,3 @@ class MetricsFollower:
             for line in lines.splitlines():
                 with suppress(RecordError):
                     self.records.append(read_round(line, str(self._path)))
-
-
-def summary_so_far(folder: RunFolder) -> Summary | None:
-    """Return the summary; None while there is none, or none that can be read."""
-    with suppress(FileNotFoundError, RecordError):
-        return folder.summary()
-    return None
-
-
-def partition_so_far(folder: RunFolder) -> PartitionRecord | None:
-    """Return who holds what, with the names of classes and clients; None while the run has not written it."""
-    with suppress(FileNotFoundError, RecordError):
-        return folder.partition()
-    return None

@@ -3,7 +3,7 @@
 It is an operating-system lock on a small file, which also says who holds it. The lock ends with its process,
 however that ends. POSIX record locks, unlike `flock`, are not inherited by forked workers, which would keep them
 after the death of their parent, and they work across machines on NFS. Within one process they never conflict, so
-the folders that this process has locked are read_or_make as well.
+this process remembers the folders that it has locked.
 """
 
 import errno

@@ -114,7 +114,7 @@ class PartitionedData:
 
 def partition_data(config: Config) -> PartitionedData:
     """Load the data, create the long tail, hold out samples, and divide the rest among the clients."""
-    seed, options = config.run.seed, resolved_data(config.data)
+    seed, options = config.run.seed, resolve_data(config.data)
     _refuse_tail_options(options)
     dataset = run_dataset(config)
     images = f"false for inputs of shape {dataset.input_shape}: only images are flipped and cropped"
@@ -220,7 +220,7 @@ def run_dataset(config: Config) -> Dataset:
     )
 
 
-def resolved_data(options: DataOptions) -> DataOptions:
+def resolve_data(options: DataOptions) -> DataOptions:
     """Return the data options, with the default long tail for named data sets."""
     if options.imbalance != "auto":
         return options

@@ -66,7 +66,7 @@ def make_rounds(
     return replace(rounds, turns=_turns(config, rounds))
 
 
-def chosen_participation(sampling: str) -> Participation | None:
+def find_participation(sampling: str) -> Participation | None:
     """Return the choice of clients of this name or object; None for one that only draws."""
     if sampling in DRAWS:
         return None
@@ -86,16 +86,16 @@ def chosen_participation(sampling: str) -> Participation | None:
 def _turns(config: Config, rounds: Rounds) -> Turns | None:
     """Return what plans the rounds, where clients are chosen or have a simulated clock."""
     options, trainer = config.participation, rounds.trainer
-    choice = chosen_participation(options.sampling)
+    choice = find_participation(options.sampling)
     if choice is None and not options.has_clock:
         return None
     allowed = "sequential, vectorized or parallel with a choice of clients or a simulated clock"
     require(config.run.backend != "ray", "run.backend", config.run.backend, allowed)
-    late = options.staleness is not None
-    reason = f"none with the method {trainer.method.name}"
     keeps = rounds.store.keeps_anything or isinstance(trainer.method, TwoPhase)
-    because = f"{reason}, whose clients keep state or send something before they train"
-    require(not (late and keeps), "participation.staleness", options.staleness, because)
+    allowed = (
+        f"none with the method {trainer.method.name}, whose clients keep state or send something before they train"
+    )
+    require(options.staleness is None or not keeps, "participation.staleness", options.staleness, allowed)
 
     def counts() -> Ints:
         hidden = config.privacy.mode != "none"
@@ -115,20 +115,16 @@ def _backend(config: Config, execution: ExecutionPlan, inner: InProcess, sources
     from fedwcm.engine.backends.on_ray.worker import WorkerSetup
 
     run, device = config.run, worker_device(config.run, sources.device)
+    reads_data = config.data.shared or config.data.dataset == synthetic.NAME  # or draws it: it need not be sent
     setup = WorkerSetup.of(
         inner.trainer,
         make_network=partial(sources.make_network, device),
         plan=execution,
         device=device,
         reject_nonfinite=run.reject_nonfinite,
-        read=partial(sources.read, device) if _is_there_already(config) else None,
+        read=partial(sources.read, device) if reads_data else None,
     )
     return RayBackend(inner, setup, lambda: Cluster(run.ray_address, run.workers), run.workers, run.worker_gpus)
-
-
-def _is_there_already(config: Config) -> bool:
-    """Return whether workers need not be sent the data: they read, or draw, them themselves."""
-    return config.data.shared or config.data.dataset == synthetic.NAME
 
 
 def worker_device(run: RunOptions, device: str) -> str:

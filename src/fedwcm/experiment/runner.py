@@ -127,7 +127,8 @@ class Runner:
             record = RoundRecord.from_json(finite({**record.to_json(), **values}), f"round {state.round}")
         with interrupts.deferred():  # otherwise a state could be saved without its record
             if evaluated:
-                self._record(record)
+                self._history.append(record)
+                self.tracking.log(record)
             self.state, self._mark = state, self._history.mark()
             if evaluated and selected_record([*self._best, record], options.select_by) is record:
                 self._best, self.selected = [record], model.copy()
@@ -135,10 +136,6 @@ class Runner:
                 with self.clock.phase("checkpoint"):
                     self._save()
         self.progress.round(state.round, record)
-
-    def _record(self, record: RoundRecord) -> None:
-        self._history.append(record)
-        self.tracking.log(record)
 
     def _save(self) -> None:
         if self.folder is not None and self.state.round:

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 from fedwcm.config.schema import Config, RunOptions
@@ -65,7 +65,10 @@ def start(
         if is_held:
             experiment = replace(experiment, config=with_first_weights(experiment.config, folder))
             if _already_finished(folder, experiment):
-                return _finished_run(folder)
+                run = Run(folder)
+                if run.diverged:
+                    raise DivergedError(run.diverged)
+                return run
         partition, environments = partition_of(experiment), _environments(folder, experiment, jobs)
         folder.write_partition(partition)
         folder.write_environments(environments)
@@ -102,16 +105,14 @@ def _already_finished(folder: RunFolder, experiment: Experiment) -> bool:
 
     Unless it goes on, the experiment's backend is closed.
     """
-    try:
+    with ExitStack() as ending:
+        ending.callback(experiment.rounds.backend.close)
         require_resumable(folder, experiment.config, experiment)
         require_same_partition(folder, partition_of(experiment))
-    except ValueError:
-        experiment.rounds.backend.close()
-        raise
-    if has_finished(folder, experiment.config.run):
-        experiment.rounds.backend.close()
-        return True
-    return False
+        if not has_finished(folder, experiment.config.run):
+            ending.pop_all()
+            return False
+    return True
 
 
 def _environments(folder: RunFolder, experiment: Experiment, jobs: int) -> list[EnvironmentRecord]:
@@ -122,13 +123,6 @@ def _environments(folder: RunFolder, experiment: Experiment, jobs: int) -> list[
     for difference in here.differences(before[-1]) if before and folder.has_metrics else ():
         warnings.warn(f"{folder.path} goes on with {difference}: its digits may differ from then on", stacklevel=3)
     return [*before, here]
-
-
-def _finished_run(folder: RunFolder) -> Run:
-    run = Run(folder)
-    if run.diverged:
-        raise DivergedError(run.diverged)
-    return run
 
 
 def require_resumable(folder: RunFolder, wanted: Config, experiment: Experiment) -> None:

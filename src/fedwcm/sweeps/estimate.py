@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from fedwcm.config.schema import Config
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.runner import Runner
@@ -94,31 +95,31 @@ def forecast(planned_runs: Sequence[PlannedRun], jobs: int) -> Forecast:
     for label in dict.fromkeys(planned.label for planned in planned_runs):
         members = [planned for planned in planned_runs if planned.label == label]
         waiting = [planned for planned in members if not is_done(planned)]
-        cost = _cost(waiting[0], jobs) if waiting else None
+        cost = _cost(waiting[0].config, jobs) if waiting else None
         rounds = members[0].config.run.rounds
         rows.append(Estimate(label, rounds, len(members), len(members) - len(waiting), cost))
     return Forecast(tuple(rows), jobs)
 
 
-def _cost(planned: PlannedRun, jobs: int) -> Cost | str:
+def _cost(config: Config, jobs: int) -> Cost | str:
     """Measure in a process of its own, so that one trial's memory does not count for the next."""
     try:
-        return call_in_child(process_context(), _trial, planned, jobs)
+        return call_in_child(process_context(), _trial, config, jobs)
     except ChildDiedError as error:
         return f"the trial {error}"
 
 
-def _trial(planned: PlannedRun, jobs: int) -> Cost | str:
+def _trial(config: Config, jobs: int) -> Cost | str:
     try:
-        return _measure(planned, jobs)
+        return _measure(config, jobs)
     except DivergedError as error:
         return f"diverges: {error}"
     except (ValueError, OSError) as error:
         return str(error)
 
 
-def _measure(planned: PlannedRun, jobs: int) -> Cost:
-    config, began = planned.config, time.perf_counter()
+def _measure(config: Config, jobs: int) -> Cost:
+    began = time.perf_counter()
     options = replace(config.run, rounds=TRIAL_ROUNDS, eval_every=1, profile=True, track=())
     if options.backend == "ray":  # the trial runs on this machine
         options = replace(options, backend="auto")

@@ -203,10 +203,7 @@ def _stale(planned: PlannedRun) -> bool:
 
 def method_list(methods: Sequence[str | Method | type[Method]]) -> list[Any]:
     """Return the methods, which may be text `a,b`; refuse an empty list and a name that is there twice."""
-    listed = split_list(methods) if isinstance(methods, str) else methods
-    checked = _check_list("methods", listed, "methods")
-    _refuse_repeated("methods", [method for method in checked if isinstance(method, str)])
-    return checked
+    return _check_list("methods", split_list(methods) if isinstance(methods, str) else methods, "methods")
 
 
 def seed_list(seeds: Sequence[int]) -> list[int]:
@@ -214,16 +211,12 @@ def seed_list(seeds: Sequence[int]) -> list[int]:
     checked = _check_list("seeds", seeds, "whole numbers")
     for seed in checked:
         require(isinstance(seed, int) and not isinstance(seed, bool), "seeds", seeds, "a list of whole numbers")
-    _refuse_repeated("seeds", checked)
     return checked
 
 
 def grid_lists(grid: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
     """Return the values of each option of a grid; refuse an empty list and a value that is there twice."""
-    checked = {name: _check_list(f"grid[{name!r}]", values, "values") for name, values in grid.items()}
-    for name, values in checked.items():
-        _refuse_repeated(f"grid[{name!r}]", values)
-    return checked
+    return {name: _check_list(f"grid[{name!r}]", values, "values") for name, values in grid.items()}
 
 
 def _check_list(where: str, values: Any, of: str) -> list[Any]:
@@ -232,10 +225,7 @@ def _check_list(where: str, values: Any, of: str) -> list[Any]:
     items = [value.item() if isinstance(value, np.generic) else value for value in values]
     if not items:
         raise ValueError(f"{where} is empty: it must hold at least one of the {of}")
+    text, times = Counter(map(repr, items)).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"{where} has {text} {times} times: leave it in once")
     return items
-
-
-def _refuse_repeated(where: str, values: Iterable[Any]) -> None:
-    for text, times in Counter(map(repr, values)).items():
-        if times > 1:
-            raise ValueError(f"{where} has {text} {times} times: leave it in once")

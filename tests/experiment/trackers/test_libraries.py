@@ -14,31 +14,20 @@ from PIL import Image
 
 import fedwcm
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.trackers.tensorboard import DARK, MOST_LABELLED, confusion_image, tag_of
 from fedwcm.experiment.trackers.tracking import views
+from tests.experiment.test_checkpoint import Interrupted
 
 NAMES = [name for name in ("tensorboard", "mlflow", "wandb") if find_spec(name) is not None]
 SMALL: Any = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 5}
 MISSING = "{} is not installed: it is part of the extra fedwcm[track]"
 
 
-class Stopping:
-    """Progress that presses Ctrl-C in round 4, which is logged before and once more after the run goes on."""
-
-    def start(self, title: str, rounds: int, done: int) -> None: ...
-
-    def round(self, number: int, record: RoundRecord) -> None:
-        if number == 4:
-            raise KeyboardInterrupt
-
-    def close(self) -> None: ...
-
-
 def stopped_and_resumed(out: Path, trackers: list[str]) -> fedwcm.Result:
+    """Return a run that is stopped in round 4, which is logged before and once more after the run goes on."""
     options: Any = {**SMALL, "out": out, "track": trackers, "diagnostics": "concentration"}
     with pytest.raises(KeyboardInterrupt):
-        fedwcm.run("fedwcm", progress=Stopping(), **options)
+        fedwcm.run("fedwcm", progress=Interrupted(4), **options)
     return fedwcm.run("fedwcm", resume=True, **options)
 
 

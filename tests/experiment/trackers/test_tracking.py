@@ -16,10 +16,11 @@ import fedwcm
 from fedwcm.cli import main
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.records import PartitionRecord, RoundRecord, Summary
+from fedwcm.experiment.records import PartitionRecord, Summary
 from fedwcm.experiment.trackers import TRACKERS, tracking
 from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, read_or_make, scalars_of
 from fedwcm.experiment.trackers.tracking import TrackerWarning, Tracking, views
+from tests.experiment.test_checkpoint import Interrupted
 from tests.records import round_record, timeless
 
 SMALL: Any = {"dataset": "digits", "clients": 10, "participation": 0.5, "epochs": 1, "batch_size": 10, "rounds": 3}
@@ -71,7 +72,10 @@ def _diaries(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cls, "heard", [])
 
 
-def test_a_tracker_hears_of_the_start_every_evaluated_round_and_the_end(tmp_path: Path) -> None:
+def test_a_tracker_hears_of_the_start_every_evaluated_round_and_the_end_however_slow_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Diary, "seconds", 0.05)
     result = fedwcm.run("fedcm", out=tmp_path / "run", track="diary", eval_every=2, **SMALL)
     accuracies = [("log", record.round, record.test_accuracy) for record in result.history]
     assert [entry[1] for entry in accuracies] == [2, 3]
@@ -80,18 +84,9 @@ def test_a_tracker_hears_of_the_start_every_evaluated_round_and_the_end(tmp_path
 
 
 def test_a_stopped_run_is_closed_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    class Stopping:
-        def start(self, title: str, rounds: int, done: int) -> None: ...
-
-        def round(self, number: int, record: RoundRecord) -> None:
-            if number == 2:
-                raise KeyboardInterrupt
-
-        def close(self) -> None: ...
-
     options: Any = {**SMALL, "out": tmp_path / "run", "settings": {"run.checkpoint_every": 1}}
     with pytest.raises(KeyboardInterrupt):
-        fedwcm.run("fedavg", track=["diary"], progress=Stopping(), **options)
+        fedwcm.run("fedavg", track=["diary"], progress=Interrupted(2), **options)
     assert [entry[0] for entry in Diary.heard] == ["start", "log", "log", "close"]
     fedwcm.run("fedavg", track=["diary", "other"], resume=True, **options)
     assert Diary.heard[4] == ("start", "run", "fedavg", 2)
@@ -107,52 +102,34 @@ def test_a_diverged_run_is_finished_with_the_reason(tmp_path: Path) -> None:
     assert Diary.heard[-1] == ("close",)
 
 
+@pytest.fixture(scope="module")
+def plain() -> fedwcm.Result:
+    """A run without trackers."""
+    return fedwcm.run("fedwcm", **SMALL)
+
+
 @pytest.mark.parametrize("moment", ["start", "log", "finish", "close"])
-def test_a_tracker_that_fails_is_named_once_and_switched_off_and_the_run_goes_on(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("fails_at", "failed and is switched off, the run continues: OSError: no space left"),
+        ("hangs_at", "hangs: it has not answered for 0.2 s. It is switched off"),
+    ],
+)
+def test_a_tracker_that_fails_or_hangs_is_named_once_and_switched_off_and_the_run_goes_on(
+    fault: str, words: str, moment: str, plain: fedwcm.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = fedwcm.run("fedwcm", **SMALL)
-    monkeypatch.setattr(Diary, "fails_at", moment)
+    monkeypatch.setattr(Diary, fault, moment)
+    monkeypatch.setattr(tracking, "PATIENCE", 0.2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", **SMALL)
-    words = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
-    assert words == ["the tracker 'diary' failed and is switched off, the run continues: OSError: no space left"]
+        result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", report=False, **SMALL)
+    (warning,) = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
+    assert warning.startswith(f"the tracker 'diary' {words}")
     assert timeless(result.history) == timeless(plain.history)
     assert (tmp_path / "run" / "model.safetensors").exists()
     assert sum(entry[0] == moment for entry in Diary.heard) <= 2  # closed once more if it failed in closing
     assert [entry[0] for entry in Other.heard] == ["start", "log", "log", "log", "finish", "close"]
-
-
-@pytest.mark.parametrize("moment", ["start", "log", "finish", "close"])
-def test_a_tracker_that_hangs_is_named_once_and_switched_off_and_the_run_goes_on(
-    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Diary, "hangs_at", moment)
-    monkeypatch.setattr(tracking, "PATIENCE", 0.1)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        result = fedwcm.run("fedwcm", out=tmp_path / "run", track="diary,other", **SMALL)
-    (words,) = [str(w.message) for w in caught if issubclass(w.category, TrackerWarning)]
-    assert words.startswith("the tracker 'diary' hangs: it has not answered for 0.1 s. It is switched off")
-    assert len(result.history) == SMALL["rounds"]
-    assert (tmp_path / "run" / "model.safetensors").exists()
-    assert Diary.heard[-1][0] == moment
-    assert [entry[0] for entry in Other.heard] == ["start", "log", "log", "log", "finish", "close"]
-
-
-def test_a_slow_tracker_hears_of_every_round_though_few_may_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tracking, "MOST_WAITING", 1)
-    monkeypatch.setattr(tracking, "POLL", 0.001)
-    monkeypatch.setattr(Diary, "seconds", 0.05)
-    fedwcm.run("fedwcm", out=tmp_path / "run", track="diary", **SMALL)
-    assert [entry[0] for entry in Diary.heard] == ["start", "log", "log", "log", "finish", "close"]
-
-
-def test_the_threads_of_trackers_end_with_the_run(tmp_path: Path) -> None:
-    fedwcm.run("fedwcm", out=tmp_path / "run", track="other", **SMALL)
     left = [thread for thread in threading.enumerate() if thread.name == "tracker other"]
     for thread in left:
         thread.join(5)

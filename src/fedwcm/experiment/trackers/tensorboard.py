@@ -69,9 +69,12 @@ class TensorBoard(Tracker):
         self._last = number
 
     def finish(self, summary: Summary) -> None:
+        from torch.utils.tensorboard.summary import hparams
+
         assert self._writer is not None
         self._text("summary", summary.to_json())
-        self._summary(_session_end(failed=summary.diverged is not None))
+        if summary.diverged is None:
+            self._write(hparams({}, {})[2])  # the event that a session has ended well
         if summary.confusion is not None:
             split = RunFolder(self._folder).partition()
             numbers = tuple(map(str, range(len(summary.confusion))))
@@ -89,39 +92,20 @@ class TensorBoard(Tracker):
         """Declare the options, and which scalars tell how well they did: shown as soon as these are logged."""
         from torch.utils.tensorboard.summary import hparams
 
-        options = {key: _plain(value) for key, value in settings.items() if key not in RESULT_NEUTRAL}
-        measured = {tag_of(key): 0.0 for key in HEADLINES}
-        experiment, start, _ = hparams(options, measured)
-        for declared in (experiment, start):
-            self._summary(declared)
+        kept = {key: value for key, value in settings.items() if key not in RESULT_NEUTRAL}
+        options = {key: v if isinstance(v, bool | int | float | str) else json.dumps(v) for key, v in kept.items()}
+        experiment, start, _ = hparams(options, {tag_of(key): 0.0 for key in HEADLINES})
+        self._write(experiment)
+        self._write(start)
 
-    def _summary(self, summary: object) -> None:
+    def _write(self, event: object) -> None:
         """Write what the writer has no method for."""
-        cast(Any, self._writer).file_writer.add_summary(summary)
+        cast(Any, self._writer).file_writer.add_summary(event)
 
     def _text(self, tag: str, values: Mapping[str, object]) -> None:
         assert self._writer is not None
         lines = [f"    {key} = {json.dumps(value)}" for key, value in values.items()]
         self._writer.add_text(tag, "\n".join(lines), self._last)
-
-
-def _session_end(*, failed: bool) -> object:
-    """Return the event of a run's end; TensorBoard's own function needs TensorFlow."""
-    from tensorboard.compat.proto.summary_pb2 import Summary as Event
-    from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
-    from tensorboard.plugins.hparams import metadata
-    from tensorboard.plugins.hparams.api_pb2 import Status
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
-
-    status = Status.Value("STATUS_FAILURE" if failed else "STATUS_SUCCESS")
-    ended = HParamsPluginData(session_end_info=SessionEndInfo(status=status), version=metadata.PLUGIN_DATA_VERSION)
-    plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME, content=ended.SerializeToString())
-    about = SummaryMetadata(plugin_data=plugin)
-    return Event(value=[Event.Value(tag=metadata.SESSION_END_INFO_TAG, metadata=about)])
-
-
-def _plain(value: object) -> bool | int | float | str:
-    return value if isinstance(value, bool | int | float | str) else json.dumps(value)
 
 
 SIDE = 480

@@ -106,15 +106,11 @@ def run_trial(configs: Sequence[Config], report: Report) -> TrialResult:
             outcome = start(config, None, resume=False, progress=watcher).outcome
         except DivergedError:
             return TrialResult(None)
-        validated.append(_validation(outcome.number(key)))
+        value = outcome.number(key)
+        assert value is not None, "plans without validation data are refused before the first trial"
+        validated.append(value)
         tested.append(outcome.accuracy or 0.0)
     return TrialResult((validated, tested), select_by)
-
-
-def _validation(accuracy: float | None) -> float:
-    if accuracy is None:
-        raise ValueError("data.val_fraction = 0 is not allowed: options are chosen on validation data")
-    return accuracy
 
 
 @dataclass

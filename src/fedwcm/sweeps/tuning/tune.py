@@ -17,7 +17,7 @@ from fedwcm.experiment.components import Components, options_of
 from fedwcm.experiment.partitioning import run_dataset
 from fedwcm.reports.table import TASK_SECTIONS
 from fedwcm.sweeps.plan import PlannedRun, Preflight, check, with_method
-from fedwcm.sweeps.tuning.result import Tuning, write_report
+from fedwcm.sweeps.tuning.result import Tuning
 from fedwcm.sweeps.tuning.study import MethodStudy, Space, of_method
 from fedwcm.sweeps.tuning.trial import Plan, Search, line, run_trial, tell_pruned
 
@@ -61,12 +61,12 @@ def search_options(
     studies = {}
     for plan in plans:
         warmup = int(WARMUP * plan.config.run.rounds)
-        identity = asked_text(plan, checked[plan.name], space, seeds)
+        identity = describe_search(plan, checked[plan.name], space, seeds)
         studies[plan.name] = MethodStudy(out, plan.name, plan.space, identity, warmup)
     write_toml(from_settings(common), out / "config.toml")
     _search(Search(plans, studies, seeds, trials, say), max(tuning.round_size for tuning in checked.values()))
     tuning = Tuning(out, seeds, {name: study.trials for name, study in studies.items()})
-    write_report(out, tuning.trials, seeds)
+    tuning.write()
     return tuning
 
 
@@ -91,7 +91,7 @@ def _search_here(search: Search) -> None:
             search.say(line(plan, trial, _run_trial(plan, study, trial, search.seeds)))
 
 
-def asked_text(plan: Plan, checked: Preflight, space: Space, seeds: Sequence[int]) -> str:
+def describe_search(plan: Plan, checked: Preflight, space: Space, seeds: Sequence[int]) -> str:
     """Return what the trials of a method depend on besides the searched options, as text."""
     split = hashlib.blake2b(repr(checked.split).encode(), digest_size=8).hexdigest()
     objects = (checked.fingerprint, checked.config.partition, split, checked.config.model)
