@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor, nn
 
 import fedwcm
 from fedwcm.api.arguments import MethodLike
@@ -260,3 +261,29 @@ def test_a_search_that_is_stopped_gives_its_trials_back(
     monkeypatch.setattr(on_cluster._Trials, "step", step)
     found = fedwcm.tune(["fedavg"], {"lr": [0.01, 0.1, 0.3]}, tmp_path / "away", **common)
     assert len(found.trials["fedavg"]) == 3
+
+
+class Fatal(nn.Linear):
+    """Kills the first process that uses it, but for the one that made it."""
+
+    def __init__(self, mark: Path) -> None:
+        super().__init__(5, 3)
+        self.mark, self.maker = mark, os.getpid()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if os.getpid() != self.maker and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+
+@pytest.mark.slow
+def test_a_trial_whose_worker_is_killed_is_tried_again_though_no_other_is_running(
+    cluster: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("optuna", reason="needs fedwcm[tune]")
+    options: dict[str, Any] = {"dataset": data(), "clients": 6, "rounds": 2, "epochs": 1, "trials": 1}
+    options |= {"backend": "ray", "settings": {"run.spread": "runs"}, "model": Fatal(tmp_path / "mark")}
+    found = fedwcm.tune(["fedavg"], {"lr": [0.1]}, tmp_path / "away", **options)
+    assert (tmp_path / "mark").exists()
+    assert len(found.trials["fedavg"]) == 1

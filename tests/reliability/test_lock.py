@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,16 @@ def hold(folder: Path, ready: Path, child: bool = False) -> None:
         time.sleep(60)
 
 
-def test_a_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
+def start_holder(tmp_path: Path, child: bool = False) -> tuple[Path, BaseProcess]:
+    """Return a folder, and the process that holds its lock."""
     folder, ready = tmp_path / "run", tmp_path / "ready"
-    holder = forked(lambda: hold(folder, ready))
+    holder = forked(lambda: hold(folder, ready, child))
     assert wait_until(ready.exists, holder)
+    return folder, holder
+
+
+def test_a_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
+    folder, holder = start_holder(tmp_path)
     with pytest.raises(FolderInUseError, match=f"process {holder.pid} on {socket.gethostname()}"), locked(folder):
         pass
     with pytest.raises(FolderInUseError):
@@ -43,9 +50,7 @@ def test_a_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) 
 
 
 def test_the_lock_ends_with_its_process_though_a_forked_child_lives_on(tmp_path: Path) -> None:
-    folder, ready = tmp_path / "run", tmp_path / "ready"
-    holder = forked(lambda: hold(folder, ready, child=True))
-    assert wait_until(ready.exists, holder)
+    folder, holder = start_holder(tmp_path, child=True)
     end(holder)
     assert (folder / lock.NAME).exists(), "the file stays, the lock does not"
     with locked(folder):
@@ -62,9 +67,7 @@ def test_within_a_process_too_and_nothing_is_left_behind(tmp_path: Path) -> None
 
 
 def test_whoever_waits_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
-    folder, ready = tmp_path / "run", tmp_path / "ready"
-    holder = forked(lambda: hold(folder, ready))
-    assert wait_until(ready.exists, holder)
+    folder, holder = start_holder(tmp_path)
     with pytest.raises(FolderInUseError), locked(folder, patience=0.1):
         pass
     threading.Timer(0.2, lambda: end(holder)).start()

@@ -1,10 +1,9 @@
 """The data set of a run, its long tail, and its division among the clients."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,7 +134,7 @@ def partition_data(config: Config) -> PartitionedData:
         name = getattr(partition, "__qualname__", type(partition).__qualname__)
         parts = check_parts(f"partition {name}", parts, len(rows), getattr(partition, "clients", None))
     config = replace(config, data=options, partition=component)
-    embeds = dataset.is_integer and _embeds(config, dataset)
+    embeds = dataset.is_integer and _embeds(config.model, dataset)
     normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
     return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
 
@@ -249,12 +248,11 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints, away: Ints) -> t
         _refuse_options(chosen)
         digest = array_digest(as_array(chosen.value))  # before a test part is drawn: the same for all seeds
         return _natural(dataset, rows, away), replace(chosen, name=f"{CLIENT_IDS}#{digest}")
-    if chosen.value is not None and not isinstance(chosen.value, type):
-        return with_options(chosen.value, chosen.options, "partition"), chosen
-    if chosen.value is not None:
-        return _own_partition(chosen.value, chosen)
-    if name.startswith(OBJECT):
-        raise object_needed("partition", name)
+    code: Any = resolve("partition", chosen) if chosen.value is None and ":" in name else chosen.value
+    if isinstance(code, type):
+        return _own_partition(code, chosen)
+    if code is not None:
+        return with_options(code, chosen.options, "partition"), chosen
     if name == "auto":
         name = "natural" if dataset.client_ids is not None else "equal"
     if name == "natural":
@@ -264,19 +262,14 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints, away: Ints) -> t
             )
         _refuse_options(chosen)
         return _natural(dataset, rows, away), Component(name)
-    if ":" in name:
-        return _own_partition(resolve("partition", chosen), chosen)
     known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
     options = {**defaults, **chosen.options}
     return make_partition(name, **options), Component(name, options)
 
 
-def _own_partition(code: Callable[..., Any], chosen: Component) -> tuple[Partition, Component]:
-    """Return a partition of the user's own: of a class, made with these options, or a function."""
-    if not isinstance(code, type):
-        _refuse_options(chosen, f"{chosen.name!r}, which is a function")
-        return cast(Partition, code), chosen
+def _own_partition(code: type, chosen: Component) -> tuple[Partition, Component]:
+    """Return a partition of a class of the user's own, made with these options."""
     needed = {f.name for f in fields(code) if f.default is f.default_factory} if is_dataclass(code) else set()
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in needed}
     partition: Partition = make(code, {**defaults, **chosen.options}, "partition")
@@ -303,12 +296,11 @@ def _natural(dataset: Dataset, rows: Ints, away: Ints) -> Natural:
     return Natural(client_ids=ids)
 
 
-def _refuse_options(chosen: Component, of: str = "'natural': the data says who the clients are") -> None:
+def _refuse_options(chosen: Component) -> None:
     for option in chosen.options:
-        raise ValueError(f"partition.{option} is not an option of {of}")
+        raise ValueError(f"partition.{option} is not an option of 'natural': the data says who the clients are")
 
 
-def _embeds(config: Config, dataset: Dataset) -> bool:
+def _embeds(model: Component, dataset: Dataset) -> bool:
     """Return whether the model has an embedding for integers; the model is built to find out."""
-    shape, classes = dataset.input_shape, dataset.num_classes
-    return has_embedding(chosen_model(config.model, shape, classes, 0)[0])
+    return has_embedding(chosen_model(model, dataset.input_shape, dataset.num_classes, 0)[0])

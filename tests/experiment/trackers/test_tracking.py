@@ -72,7 +72,7 @@ def _diaries(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cls, "heard", [])
 
 
-def test_a_tracker_hears_of_the_start_every_evaluated_round_and_the_end_however_slow_it_is(
+def test_a_slow_tracker_hears_of_the_start_every_evaluated_round_and_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Diary, "seconds", 0.05)
@@ -116,7 +116,7 @@ def plain() -> fedwcm.Result:
         ("hangs_at", "hangs: it has not answered for 0.2 s. It is switched off"),
     ],
 )
-def test_a_tracker_that_fails_or_hangs_is_named_once_and_switched_off_and_the_run_goes_on(
+def test_a_tracker_that_fails_or_hangs_is_switched_off_and_the_run_goes_on(
     fault: str, words: str, moment: str, plain: fedwcm.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Diary, fault, moment)
