@@ -231,7 +231,7 @@ def test_trials_of_a_search_are_those_of_one_process(cluster: Any, tmp_path: Pat
     away = fedwcm.tune(["fedavg"], search, tmp_path / "away", backend="ray", **common)
     here = fedwcm.tune(["fedavg"], search, tmp_path / "here", backend="sequential", **common)
     found = [
-        {repr(trial.params): trial.user_attrs["val_accuracy"] for trial in result.trials["fedavg"]}
+        {repr(trial.params): trial.user_attrs["val_balanced_accuracy"] for trial in result.trials["fedavg"]}
         for result in (away, here)
     ]
     assert len(away.trials["fedavg"]) == 3

@@ -37,7 +37,7 @@ from fedwcm.experiment.class_distribution import (
     population_of,
     reported_counts,
 )
-from fedwcm.experiment.components import Components, refuse_patience, reject_unused_options, require_default
+from fedwcm.experiment.components import Components, reject_unused_options, require_default
 from fedwcm.experiment.environment import digest_sources
 from fedwcm.experiment.models import chosen_model
 from fedwcm.experiment.partitioning import PartitionedData, partition_data, resolve_data
@@ -179,7 +179,9 @@ class Experiment:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        refuse_patience(self.config, self.val is not None)
+        if self.val is None:
+            because = "without validation data: hold some out with --val-fraction"
+            require_default("run", self.config.run, "patience", because)
 
     @property
     def predictor(self) -> nn.Module:

@@ -291,13 +291,6 @@ def component_needs(cls: type) -> Mapping[str, Needs]:
     return {name: needs for each in declared for name, needs in each.items() if is_dataclass(cls)}
 
 
-def refuse_patience(config: Config, validates: bool) -> None:
-    """Refuse patience in a run without validation data."""
-    if not validates:
-        because = "without validation data: hold some out with --val-fraction"
-        require_default("run", config.run, "patience", because)
-
-
 def require_default(section: str, options: object, option: str, because: str) -> None:
     """Raise unless an option of a section has its default; `because` says when it must, after that default."""
     value, default = _with_default(options, option)

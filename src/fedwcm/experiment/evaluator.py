@@ -174,7 +174,10 @@ class Evaluator:
         if self._client_accuracy is not None:
             measures |= spread_over_clients(self._accuracy_of_clients(tested, model, state))
         if experiment.val is not None:
-            measures |= _validation(self._on(experiment.val, model))
+            validated = self._on(experiment.val, model)
+            measures["val_accuracy"] = float(np.diag(validated.confusion).sum() / validated.confusion.sum())
+            measures["val_balanced_accuracy"] = balanced_accuracy(validated.confusion)
+            measures["val_loss"] = validated.loss
         return measures
 
     def _measure_own(self, test: LabelledTensors, model: EvaluatedModel) -> dict[str, float]:
@@ -253,12 +256,3 @@ def _client_accuracy(experiment: Experiment) -> ClientAccuracy | None:
     personal = isinstance(experiment.rounds.trainer.method, PersonalModels)
     wanted = personal or "clients" in experiment.config.run.diagnostics
     return ByOwnClasses(counts, experiment.client_names) if wanted and len(counts) else None
-
-
-def _validation(tested: Evaluation) -> dict[str, object]:
-    correct = np.diag(tested.confusion).sum() / tested.confusion.sum()
-    return {
-        "val_accuracy": float(correct),
-        "val_balanced_accuracy": balanced_accuracy(tested.confusion),
-        "val_loss": tested.loss,
-    }

@@ -50,13 +50,13 @@ def handled(until_exit: bool = False) -> Iterator[None]:
         return
     _process.received, _process.raised = None, False
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    heard = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
-    for number in heard:
+    handlers = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    for number in handlers:
         signal.signal(number, _handle)
     try:
         yield
     finally:
-        for number, handler in heard.items():
+        for number, handler in handlers.items():
             signal.signal(number, signal.SIG_IGN if until_exit and _process.raised else handler)
         _process.received = None
 

@@ -54,15 +54,15 @@ def start(
         ValueError: the folder holds something else.
     """
     with default_torch_modes(), nullcontext() if folder is None else _own_folder(folder):
-        is_held = folder is not None and folder.holds_run
-        if folder is not None and is_held and not resume:
+        holds_run = folder is not None and folder.holds_run
+        if folder is not None and holds_run and not resume:
             raise ValueError(f"{folder.path} holds a run already: resume it, or choose another folder")
         check_trackers(config.run.track, None if folder is None else folder.path)
         find_metrics(config.run.metrics)
         experiment = build(config, data)
         if folder is None:
             return Runner(experiment, None, progress).run()
-        if is_held:
+        if holds_run:
             experiment = replace(experiment, config=with_first_weights(experiment.config, folder))
             if _already_finished(folder, experiment):
                 run = Run(folder)
@@ -194,7 +194,7 @@ def _read_config(folder: RunFolder) -> Config:
 
 
 def _lengthen(recorded: Config, wanted: Config) -> Config:
-    """Return the held configuration with the rounds and the patience that are wanted, where these are more."""
+    """Return the recorded configuration with the rounds and the patience that are wanted, where these are more."""
     rounds = max(recorded.run.rounds, wanted.run.rounds)
     patience = max(recorded.run.patience, wanted.run.patience, key=lambda evaluations: evaluations or math.inf)
     return replace(recorded, run=replace(recorded.run, rounds=rounds, patience=patience))

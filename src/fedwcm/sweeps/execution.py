@@ -267,7 +267,9 @@ class _ChildRun:
         self.pass_on_warnings(display)
         run = self.followed
         if not run.folder.finished:
-            raise WorkerError(f"{run.title}: the run in {run.folder.path} {_end(self.process)}")
+            status = self.process.exitcode
+            how = "failed; see the error above" if status == FAILED else str(WorkerDiedError(status))
+            raise WorkerError(f"{run.title}: the run in {run.folder.path} {how}")
 
 
 def process_context() -> "ForkContext | SpawnContext":
@@ -278,10 +280,6 @@ def process_context() -> "ForkContext | SpawnContext":
     if can_fork() and not torch.cuda.is_initialized():
         return multiprocessing.get_context("fork")
     return multiprocessing.get_context("spawn")
-
-
-def _end(process: BaseProcess) -> str:
-    return str(WorkerDiedError(process.exitcode)) if process.exitcode != FAILED else "failed; see the error above"
 
 
 def _run_alone(planned: PlannedRun, parent: Connection, data: RunData | None, jobs: int) -> None:

@@ -67,7 +67,8 @@ class MLflow(Tracker):
 
         assert self._client is not None
         now = int(1000 * time.time())
-        metrics = [Metric(_allowed_name(key), value, now, number) for key, value in scalars.items()]
+        named = {re.sub(r"[^\w\-. :/]", "_", key): value for key, value in scalars.items()}  # as MLflow allows
+        metrics = [Metric(key, value, now, number) for key, value in named.items()]
         for first in range(0, len(metrics), METRICS_AT_ONCE):
             self._client.log_batch(self._run, metrics=metrics[first : first + METRICS_AT_ONCE])
 
@@ -129,8 +130,3 @@ def _experiment(client: "MlflowClient", *, is_own: bool) -> str:
         if experiment is None:
             raise
         return str(experiment.experiment_id)
-
-
-def _allowed_name(key: str) -> str:
-    """Return the name without the characters that MLflow rejects."""
-    return re.sub(r"[^\w\-. :/]", "_", key)

@@ -101,7 +101,7 @@ class MethodStudy:
         folder: of the whole search; `trials.journal` in it is the storage.
         name: of the method, as it was typed.
         space: the options to search.
-        asked: everything else that trials depend on, as text; a study with another text is refused.
+        requested: everything else that trials depend on, as text; a study with another text is refused.
         warmup: rounds of a run in which it is not pruned.
     """
 
@@ -146,7 +146,7 @@ class MethodStudy:
     def trials(self) -> list[FrozenTrial]:
         """The trials that have ended, the best first; pruned ones last."""
         ended = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
-        return sorted(ended, key=_rank)
+        return sorted(ended, key=lambda trial: (trial.state != TrialState.COMPLETE, -(trial.value or 0.0)))
 
     def _give_back_dead_trials(self) -> None:
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -154,10 +154,6 @@ class MethodStudy:
             if host == socket.gethostname() and not _lives(process):
                 self.study.tell(trial.number, state=TrialState.FAIL)
                 self.study.enqueue_trial(trial.params)
-
-
-def _rank(trial: FrozenTrial) -> tuple[bool, float]:
-    return trial.state != TrialState.COMPLETE, -(trial.value or 0.0)
 
 
 def _lives(process: int) -> bool:
