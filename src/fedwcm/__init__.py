@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedwcm.diagnosis import bench, doctor
     from fedwcm.engine.participation import Participation
     from fedwcm.experiment.partitioning import PartitionedData
-    from fedwcm.experiment.trackers.protocol import Tracker
+    from fedwcm.experiment.trackers import Tracker
     from fedwcm.flower.app.init import flower_check as flower_check
     from fedwcm.flower.app.init import flower_init as flower_init
     from fedwcm.metrics.own import Evaluated
@@ -93,7 +93,7 @@ _HOMES = {
     "Sampler": "fedwcm.core.batch",
     "Evaluated": "fedwcm.metrics.own",
     "Study": "fedwcm.api.study",
-    "Tracker": "fedwcm.experiment.trackers.protocol",
+    "Tracker": "fedwcm.experiment.trackers",
     "bench": "fedwcm.diagnosis",
     "calibrate": "fedwcm.api.operating",
     "choose_operating_point": "fedwcm.api.operating",

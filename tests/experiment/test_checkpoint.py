@@ -98,20 +98,6 @@ def test_damaged_newest_checkpoint_falls_back_and_says_so(whole: fedwcm.Result, 
         assert_same(fedwcm.run("fedwcm", out=folder.path, resume=True, **SMALL), whole)
 
 
-@pytest.mark.parametrize("keep", [0, 5, 200])
-def test_truncated_checkpoint_is_noticed(keep: int, tmp_path: Path) -> None:
-    store = ClientStore(1, {})
-    for number in (1, 2):
-        state = ServerState(number, torch.arange(100.0), torch.zeros(0), {"alpha": torch.tensor(0.5)})
-        checkpoint.save(tmp_path, checkpoint.Checkpoint(state, History().mark(), 0.0, {}), store)
-    newest = tmp_path / "round-000002.safetensors"
-    newest.write_bytes(newest.read_bytes()[:keep])
-    saved, complaints = checkpoint.load(tmp_path, store, state, History(RunFolder(tmp_path)))
-    assert saved is not None
-    assert saved.server.round == 1
-    assert len(complaints) == 1
-
-
 @pytest.mark.parametrize("damage", ["", "damaged\n"])
 def test_metrics_that_changed_after_the_checkpoint_are_refused_and_kept(damage: str, folder: RunFolder) -> None:
     folder.metrics_file.write_text(damage)

@@ -9,7 +9,7 @@ import pytest
 
 import fedwcm
 from fedwcm.experiment.records import Summary
-from fedwcm.experiment.trackers.protocol import TrackedRun
+from fedwcm.experiment.trackers import TrackedRun
 from fedwcm.losses.focal import Focal
 
 SMALL: dict[str, Any] = {"dataset": "digits", "clients": 4, "rounds": 2, "epochs": 1, "participation": 1.0}

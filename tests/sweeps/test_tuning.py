@@ -95,7 +95,7 @@ def test_every_method_gets_the_same_budget_and_only_its_own_options(
 @pytest.mark.parametrize(
     ("methods", "search", "message"),
     [
-        (["fedavg"], "method.alpha=0.1:0.9", "method.alpha"),
+        (["fedavg"], "method.alpha=0.1:0.9", r"unknown option of fedavg: 'method\.alpha'.*Known: method\.average"),
         (["fedavg[local.lr=0.1]"], "lr=0.1:0.9", "fixes local.lr"),
         (["fedavg", "fedwmc"], "lr=0.1:0.9", "Did you mean 'fedwcm'"),
     ],
@@ -156,8 +156,6 @@ def test_from_python_the_result_prints_and_its_winner_runs(
     again = fedwcm.tune(methods, search, tmp_path, trials=1, **SMALL)
     assert repr(again) == repr(found)
     assert shlex.split(found.command)[:2] == ["fedwcm", "compare"]
-    with pytest.raises(ValueError, match=r"unknown option of fedavg: 'method\.alpha'.*Known: method\.average"):
-        fedwcm.tune(["fedavg"], {"method.alpha": (0.1, 0.2)}, tmp_path / "other", trials=1, **SMALL)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r"needs optuna: pip install 'fedwcm\[tune\]'"):
         fedwcm.tune(["fedavg"], search, tmp_path)

@@ -17,7 +17,7 @@ from fedwcm.core.method import Method
 from fedwcm.data import Dataset
 from fedwcm.data.partition import Partition
 from fedwcm.engine.participation import Participation
-from fedwcm.experiment.trackers.protocol import Tracker
+from fedwcm.experiment.trackers import Tracker
 from fedwcm.metrics.own import Metric
 
 

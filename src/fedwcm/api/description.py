@@ -32,7 +32,7 @@ from fedwcm.data.partition import PARTITIONS
 from fedwcm.engine.participation import PARTICIPATIONS, Participation
 from fedwcm.experiment.components import options_of
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.experiment.trackers.protocol import Tracker
+from fedwcm.experiment.trackers import Tracker
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.models import MODELS

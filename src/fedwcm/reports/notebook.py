@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fedwcm.core.checks import unknown
 from fedwcm.experiment.records import RoundRecord
-from fedwcm.experiment.trackers.protocol import scalars_of
+from fedwcm.experiment.trackers import scalars_of
 from fedwcm.reports.figures import Curve
 from fedwcm.reports.page_table import breakable
 from fedwcm.reports.series import Reader

@@ -17,8 +17,7 @@ from fedwcm.cli import main
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import PartitionRecord, Summary
-from fedwcm.experiment.trackers import TRACKERS, tracking
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, read_or_make, scalars_of
+from fedwcm.experiment.trackers import TRACKERS, TrackedRun, Tracker, read_or_make, scalars_of, tracking
 from fedwcm.experiment.trackers.tracking import TrackerWarning, Tracking, views
 from tests.experiment.test_checkpoint import Interrupted
 from tests.records import round_record, timeless

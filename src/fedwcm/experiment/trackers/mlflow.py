@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedwcm.experiment.records import Summary
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, read_or_make, scalars_of
+from fedwcm.experiment.trackers import TrackedRun, Tracker, read_or_make, scalars_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

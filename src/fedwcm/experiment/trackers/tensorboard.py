@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from fedwcm.config.settings import RESULT_NEUTRAL, Settings
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import Summary
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker
+from fedwcm.experiment.trackers import TrackedRun, Tracker
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -14,8 +14,7 @@ from fedwcm.config.options import NamedObject
 from fedwcm.config.settings import Settings
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.records import RoundRecord, Summary
-from fedwcm.experiment.trackers import TRACKERS
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, scalars_of
+from fedwcm.experiment.trackers import TRACKERS, TrackedRun, Tracker, scalars_of
 
 
 def check_trackers(names: Sequence[str], folder: Path | None) -> None:

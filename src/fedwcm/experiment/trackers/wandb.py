@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from uuid import uuid4
 
 from fedwcm.experiment.records import Summary
-from fedwcm.experiment.trackers.protocol import TrackedRun, Tracker, read_or_make, scalars_of
+from fedwcm.experiment.trackers import TrackedRun, Tracker, read_or_make, scalars_of
 
 if TYPE_CHECKING:
     from wandb import Run
