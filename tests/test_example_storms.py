@@ -28,6 +28,6 @@ def test_seasons_are_clients_that_can_be_held_out(tmp_path: Path, monkeypatch: p
     assert data.client_names == ("1975", "1976", "1977", "1978", "1979", "1980")
     assert data.classes == ("hurricane", "tropical wave")
     assert data.x_train.shape[1] == 6  # without the season
-    held_out = dict(test_clients=0.34, rounds=1, participation=0.5)
+    held_out = {"test_clients": 0.34, "rounds": 1, "participation": 0.5}
     result = fedwcm.run("fedwcm+longtail", dataset=str(source), **options, **held_out)  # type: ignore[arg-type]
     assert result.summary.final_accuracy is not None
