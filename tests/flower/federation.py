@@ -6,10 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from fedwcm.config.settings import from_settings, method_settings, overlay
+from fedwcm.core.types import Ints
 from fedwcm.data import load_dataset
 from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.progress import Silent
@@ -17,12 +19,19 @@ from fedwcm.experiment.run import Run
 from fedwcm.experiment.runner import Runner
 from fedwcm.flower import client_app
 from fedwcm.flower.app.options import read
+from fedwcm.flower.server.deployment import serve
 from fedwcm.models.mlp import MLP
 from fedwcm.teacher import Teacher
 
-from .wire import WireGrid
+from ..factories import Scripted
+from .wire import WireGrid, honest
 
 CLIENTS, ROUNDS = 5, 3
+EVERYBODY = list(range(CLIENTS))
+VICTIM = 1
+"""The client to which something happens."""
+OTHERS = [client for client in EVERYBODY if client != VICTIM]
+FULL: dict[str, Any] = {"participation.fraction": 1.0}
 
 TRAINING: dict[str, Any] = {
     "local.epochs": 1,
@@ -68,9 +77,13 @@ def simulated(method: str, **changes: Any) -> Experiment:
     return build(replace(config, aggregation=read(run_config(method, **bounds)).config.aggregation))
 
 
-def in_simulator(method: str, **changes: Any) -> Run:
-    """The simulator's run."""
-    return Runner(simulated(method, **changes), None, Silent()).run()
+def in_simulator(method: str, cohorts: Any = None, **changes: Any) -> Run:
+    """The simulator's run; `cohorts` are the clients whose answers are used, round by round."""
+    if cohorts is None:
+        return Runner(simulated(method, **changes), None, Silent()).run()
+    experiment = simulated(method, **{**FULL, **changes, "run.rounds": len(cohorts)})
+    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
+    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
 
 
 @cache
@@ -106,6 +119,41 @@ def run_config(method: str, **changes: Any) -> dict[str, Any]:
     return {**TRAINING, **SPECIAL.get(method, {}), **own, **changes}
 
 
-def grid(config: Mapping[str, Any], **node_config: Any) -> WireGrid:
-    """Nodes for all clients."""
-    return WireGrid(client_app(model=model, data=data), config, CLIENTS, node_config)
+def grid(
+    method: str,
+    mischief: Any = honest,
+    *,
+    app: Any = None,
+    clients: Any = CLIENTS,
+    node: Any = None,
+    **changes: Any,
+) -> WireGrid:
+    """Nodes for all clients of a run, with its run-config; `node` is what else each node's config says.
+
+    What is not an option is `Any`, or mypy would take every `**{"run.rounds": 2}` for it.
+    """
+    app = client_app(model=model, data=data) if app is None else app
+    return WireGrid(app, run_config(method, **changes), clients, node, mischief)
+
+
+def finish(nodes: WireGrid, model: Any = model, evaluate: Any = test_data, **changes: Any) -> Run:
+    """The server's run over these nodes, to its end."""
+    finished = serve(nodes, {**nodes.run_config, **changes}, model, evaluate)
+    assert finished is not None
+    return finished
+
+
+def on_flower(method: str, mischief: Any = honest, **changes: Any) -> Run:
+    """The run of a federation in which this becomes of the answers."""
+    return finish(grid(method, mischief, **changes))
+
+
+def assert_same_model(one: Run, other: Run) -> None:
+    """Equal to the bit."""
+    for name, tensor in one.model.items():
+        assert torch.equal(other.model[name], tensor), name
+
+
+def counts_of(client: int) -> Ints:
+    """The class counts of a client."""
+    return np.bincount(data({"partition-id": client})[1], minlength=10)

@@ -5,34 +5,38 @@ One run meets all the bad answers to a round, one after the other; another one a
 
 import io
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from tools import measure_one_client
 
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.run import Run
-from fedwcm.experiment.runner import Runner
 from fedwcm.flower.app.options import FLOWER_DEFAULTS
 from fedwcm.flower.server.answers import check_samples
-from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.untrusted import UnusableError
 
-from ..factories import Scripted
-from .federation import CLIENTS, data, grid, model, run_config, simulated, test_data
-from .wire import WireGrid
+from .federation import (
+    CLIENTS,
+    EVERYBODY,
+    FULL,
+    OTHERS,
+    VICTIM,
+    assert_same_model,
+    counts_of,
+    finish,
+    grid,
+    in_simulator,
+    on_flower,
+)
+from .wire import WireGrid, strike
 
-VICTIM = 1
-EVERYBODY = list(range(CLIENTS))
-OTHERS = [client for client in EVERYBODY if client != VICTIM]
-FULL: dict[str, Any] = {"participation.fraction": 1.0}
+TRAIN = "train.train"
 Harm = Callable[[RecordDict], RecordDict]
 
 
@@ -74,6 +78,10 @@ def instead(record: str, value: Any) -> Harm:
 
 def poisoned(values: Any) -> Any:
     return np.where(np.arange(values.size) == 3, np.nan, values).astype(values.dtype)
+
+
+def poison(request: Message, reply: Message) -> Message:
+    return Message(upload(poisoned)(reply.content), reply_to=request)
 
 
 def saved(values: Any) -> bytes:
@@ -129,41 +137,19 @@ IN_A_ROUND: dict[str, Bad] = {
 }
 
 
-def simulator(method: str, cohorts: list[list[int]], **changes: Any) -> Run:
-    experiment = simulated(method, **FULL, **changes, **{"run.rounds": len(cohorts)})
-    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
-    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
-
-
 def with_bad_answers(method: str, harms: list[Harm], **changes: Any) -> Run:
     """A run in which a client gives one bad answer after the other, from round 2 on, and good ones in the end."""
-    config = run_config(method, **FULL, **changes, **{"run.rounds": len(harms) + 2})
-    nodes = grid(config)
 
-    def mischief(client: int, request: Message, reply: Message) -> Message:
-        place = int(request.metadata.group_id) - 2
-        if client != VICTIM or not 0 <= place < len(harms):
-            return reply
-        return Message(harms[place](reply.content), reply_to=request)
+    def act(request: Message, reply: Message) -> Message:
+        return Message(harms[int(request.metadata.group_id) - 2](reply.content), reply_to=request)
 
-    nodes.mischief = mischief
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
-    return finished
+    mischief = strike(act, {VICTIM}, rounds=range(2, len(harms) + 2))
+    return on_flower(method, mischief, **FULL, **changes, **{"run.rounds": len(harms) + 2})
 
 
 @pytest.fixture(scope="module")
-def in_rounds() -> Iterator[Run]:
-    with pytest.MonkeyPatch.context() as patch:
-        _no_waiting(patch)
-        yield with_bad_answers("scaffold", [bad.harm for bad in IN_A_ROUND.values()])
-
-
-def _no_waiting(patch: pytest.MonkeyPatch) -> None:
-    from .wire import CLOCK
-
-    patch.setattr("fedwcm.flower.server.exchange.time", CLOCK)
-    patch.setattr("fedwcm.flower.server.directory.time", CLOCK)
+def in_rounds() -> Run:
+    return with_bad_answers("scaffold", [bad.harm for bad in IN_A_ROUND.values()])
 
 
 @pytest.mark.parametrize("fault", IN_A_ROUND)
@@ -176,9 +162,7 @@ def test_a_bad_answer_leaves_its_client_out_of_the_round(fault: str, in_rounds: 
 
 def test_bad_answers_change_nothing_for_the_others(in_rounds: Run) -> None:
     """Nor does the client lose anything: its control variate is that of its last good answer."""
-    expected = simulator("scaffold", [EVERYBODY, *[OTHERS] * len(IN_A_ROUND), EVERYBODY])
-    for name, tensor in expected.model.items():
-        assert torch.equal(in_rounds.model[name], tensor), name
+    assert_same_model(in_simulator("scaffold", [EVERYBODY, *[OTHERS] * len(IN_A_ROUND), EVERYBODY]), in_rounds)
 
 
 def test_a_score_that_no_client_can_have_is_not_believed() -> None:
@@ -186,9 +170,7 @@ def test_a_score_that_no_client_can_have_is_not_believed() -> None:
     finished = with_bad_answers("fedwcm", [entry("numbers", "report/score", score) for score in scores])
     reasons = [(record.left_out or {}).get(str(VICTIM), "") for record in finished.history]
     assert [("report/score" in reason) for reason in reasons] == [False, True, True, True, True, False]
-    expected = simulator("fedwcm", [EVERYBODY, *[OTHERS] * len(scores), EVERYBODY])
-    for name, tensor in expected.model.items():
-        assert torch.equal(finished.model[name], tensor), name
+    assert_same_model(in_simulator("fedwcm", [EVERYBODY, *[OTHERS] * len(scores), EVERYBODY]), finished)
 
 
 def test_samples_may_be_half_to_twice_of_what_a_client_first_said() -> None:
@@ -247,28 +229,21 @@ ALL_BEFORE = [(kind, fault) for kind, faults in BEFORE_ROUND_1.items() for fault
 def before_rounds() -> tuple[Run, list[str], WireGrid]:
     """A run with a node for every bad answer besides the honest ones; what was logged about each."""
     everybody = CLIENTS + len(ALL_BEFORE)
-    config = run_config("fedwcm", **FULL, **{"run.rounds": 1, "flower.clients": everybody})
-    nodes = grid(config)
-    for client in range(CLIENTS, everybody):
-        nodes.start(client)
 
     def mischief(client: int, request: Message, reply: Message) -> Message:
-        if client < CLIENTS:
-            return reply
         kind, fault = ALL_BEFORE[client - CLIENTS]
-        if request.metadata.message_type != kind:
+        if client < CLIENTS or request.metadata.message_type != kind:
             return reply
         return Message(BEFORE_ROUND_1[kind][fault].harm(reply.content), reply_to=request)
 
-    nodes.mischief = mischief
+    changes = {"run.rounds": 1, "flower.clients": everybody}
+    nodes = grid("fedwcm", mischief, clients=everybody, **FULL, **changes)
     message: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        _no_waiting(patch)
         patch.setattr(
             "fedwcm.flower.server.directory.LOG.warning", lambda text, *values: message.append(text % values)
         )
-        finished = serve(nodes, config, model, test_data)
-    assert finished is not None
+        finished = finish(nodes)
     return finished, message, nodes
 
 
@@ -289,8 +264,7 @@ def test_the_class_distribution_is_that_of_the_clients_with_good_counts(
 ) -> None:
     finished, *_ = before_rounds
     counted = EVERYBODY + [CLIENTS + i for i, (kind, _) in enumerate(ALL_BEFORE) if kind == "query.statistics"]
-    labels = np.concatenate([data({"partition-id": client})[1] for client in counted])
-    assert list(finished.summary.train_counts) == np.bincount(labels, minlength=10).tolist()
+    assert list(finished.summary.train_counts) == sum(map(counts_of, counted)).tolist()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed"])
@@ -298,8 +272,7 @@ def test_robust_aggregation_is_the_simulator_s(rule: str) -> None:
     """And a plausible lie, an upload ten times too long and the wrong way, moves a median little."""
     changes = {"aggregation.rule": rule, **({"aggregation.trim": 0.2} if rule == "trimmed" else {})}
     finished = with_bad_answers("fedavg", [], **changes)
-    for name, tensor in simulator("fedavg", [EVERYBODY] * 2, **changes).model.items():
-        assert torch.equal(finished.model[name], tensor), name
+    assert_same_model(in_simulator("fedavg", [EVERYBODY] * 2, **changes), finished)
 
 
 def test_a_bound_on_the_norm_and_a_median_limit_a_liar() -> None:
@@ -309,11 +282,7 @@ def test_a_bound_on_the_norm_and_a_median_limit_a_liar() -> None:
         return max(float((fooled.model[n] - tensor).norm()) for n, tensor in honest.model.items())
 
     free = away(**{"aggregation.norm_ratio": "none"})
-    for bound in (
-        {},
-        {"aggregation.max_norm": 1.0, "aggregation.norm_ratio": "none"},
-        {"aggregation.rule": "median"},
-    ):
+    for bound in ({"aggregation.max_norm": 1.0, "aggregation.norm_ratio": "none"}, {"aggregation.rule": "median"}):
         assert away(**bound) < free / 5
 
 
@@ -331,56 +300,29 @@ def test_one_upload_plants_no_backdoor_under_the_default_bounds(
     assert success[1] < 0.1
 
 
-def test_robust_aggregation_is_refused_where_sums_must_agree() -> None:
-    config = run_config("scaffold", **{"aggregation.rule": "median"})
-    with pytest.raises(ValueError, match="is not possible with the method scaffold"):
-        serve(grid(config), config, model, test_data)
-
-
 @pytest.mark.parametrize(("method", "bounded"), [("scaffold", False), ("fedwcm", True)])
 def test_a_run_without_a_bound_on_the_length_of_uploads_says_so(
     method: str, bounded: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = run_config(method, **FULL, **{"run.rounds": 1})
-    assert serve(grid(config), config, model, test_data) is not None
+    finish(grid(method, **FULL, **{"run.rounds": 1}))
     assert ("one client that lies can spoil the run" in caplog.text) is not bounded
 
 
-def test_a_run_in_which_nobody_is_finite_has_diverged() -> None:
-    config = run_config("fedavg", **FULL, **{"local.lr": 1e30, "local.clip": "none"})
-    with pytest.raises(DivergedError, match="5 of 5 updates have a NaN or an infinity in round"):
-        serve(grid(config), config, model, test_data)
-
-
 def test_one_faulty_client_does_not_end_a_run_in_which_it_is_the_only_one_asked() -> None:
-    config = run_config("fedavg", **{"run.rounds": 4, "participation.fraction": 1 / CLIENTS})
-    nodes = grid(config)
-
-    def mischief(client: int, request: Message, reply: Message) -> Message:
-        hit = request.metadata.message_type == "train.train"
-        return Message(upload(poisoned)(reply.content), reply_to=request) if hit else reply
-
-    nodes.mischief = mischief
+    nodes = grid("fedavg", strike(poison, kind=TRAIN), **{"run.rounds": 4, "participation.fraction": 1 / CLIENTS})
     with pytest.raises(RuntimeError, match=r"no answer was used in any round.*has a NaN"):
-        serve(nodes, config, model, test_data)
-    assert sum(kind == "train.train" for _, kind, _ in nodes.log) == 4
+        finish(nodes)
+    assert sum(kind == TRAIN for _, kind, _ in nodes.log) == 4
 
 
-@pytest.mark.parametrize(("poisoners", "ends"), [(2, False), (3, True)])
-@pytest.mark.parametrize("needed", [1, CLIENTS])
-def test_a_run_has_diverged_when_half_of_the_updates_are_not_finite(
-    poisoners: int, ends: bool, needed: int
+@pytest.mark.parametrize(("clients", "poisoners", "ends"), [(4, 2, False), (5, 2, False), (5, 3, True)])
+@pytest.mark.parametrize("needed", [1, 4])
+def test_a_run_has_diverged_when_more_than_half_of_the_updates_are_not_finite(
+    clients: int, poisoners: int, ends: bool, needed: int
 ) -> None:
     """As in the simulator; too few answers for a step are another matter."""
-    config = run_config("fedavg", **FULL, **{"run.rounds": 2, "flower.min_clients": needed})
-    nodes = grid(config)
-
-    def mischief(client: int, request: Message, reply: Message) -> Message:
-        asked = request.metadata.message_type, request.metadata.group_id
-        hit = client < poisoners and asked == ("train.train", "1")
-        return Message(upload(poisoned)(reply.content), reply_to=request) if hit else reply
-
-    nodes.mischief = mischief
+    changes = {"run.rounds": 2, "flower.min_clients": needed, "flower.clients": clients}
+    nodes = grid("fedavg", strike(poison, range(poisoners), TRAIN, {1}), clients=clients, **FULL, **changes)
     expected = pytest.raises(DivergedError, match="3 of 5 updates have a NaN") if ends else nullcontext()
     with expected:
-        serve(nodes, config, model, test_data)
+        finish(nodes)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,13 +22,12 @@ from fedwcm.flower.client.app import client_id
 from fedwcm.flower.client.state import state_keeper
 from fedwcm.flower.info import Admission, ClientInfo
 from fedwcm.flower.records import RequestId
-from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.directory import ClientDirectory, NodeBinding
 from fedwcm.flower.untrusted import UnusableError
 from fedwcm.models.mlp import MLP
 
-from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
-from .wire import WireGrid
+from .federation import CLIENTS, FULL, assert_same_model, data, finish, grid, in_simulator, model, on_flower
+from .wire import WireGrid, strike
 
 CPU = torch.device("cpu")
 
@@ -89,69 +89,61 @@ def test_samples_keep_the_numbers_that_they_are_given() -> None:
 def test_a_client_with_another_model_is_not_used(
     other: Callable[[], nn.Module], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = run_config("fedavg", **{"run.rounds": 1})
-    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
+    nodes = grid("fedavg", **{"run.rounds": 1})
     last = max(nodes.nodes)
     nodes.nodes[last].app = client_app(model=other, data=data)
-    serve(nodes, config, model, test_data)
+    finish(nodes)
     assert f"node {last} is not used: its model differs from the server's: {message}" in caplog.messages
 
 
 def test_without_a_number_of_clients_those_who_are_there_take_part() -> None:
-    config = run_config("scaffold", **{"flower.clients": 0})
-    finished = serve(WireGrid(client_app(model=model, data=data), config, CLIENTS), config, model, test_data)
-    assert finished is not None
-    for name, tensor in in_simulator("scaffold").model.items():
-        assert torch.equal(finished.model[name], tensor)
+    assert_same_model(in_simulator("scaffold"), on_flower("scaffold", **{"flower.clients": 0}))
+
+
+UNKNOWN: dict[str, Any] = {**FULL, "flower.clients": 0, "flower.patience": 300.0}
+
+
+def at_the_fifth_look(nodes: WireGrid, happen: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
+    """Something happens while the server waits for clients."""
+    online, looks = nodes.get_node_ids, count(1)
+
+    def connected() -> list[int]:
+        if next(looks) == 5:
+            happen()
+        return online()
+
+    patch.setattr(nodes, "get_node_ids", connected)
 
 
 def test_a_gap_in_the_numbers_costs_the_clients_beyond_it_and_not_the_run(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    config = run_config("fedavg", **{"flower.clients": 0, "participation.fraction": 1.0})
-    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
+    nodes = grid("fedavg", **{**UNKNOWN, "flower.patience": 0.0})
     nodes.node_of(2).online = False
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
+    finished = finish(nodes)
     assert finished.history[-1].clients == (0, 1, 3)
     assert "it claims to be client 4: 0 to 3 are allowed; set flower.clients" in caplog.text
 
 
 def test_a_client_that_closes_the_gap_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """With flower.clients = 0 clients connect in any order."""
-    config = run_config("fedavg", **{"flower.clients": 0, "flower.patience": 300.0, "participation.fraction": 1.0})
-    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
+    nodes = grid("fedavg", **UNKNOWN)
     nodes.node_of(1).online = False
-    online, looks = nodes.get_node_ids, [0]
-
-    def connected() -> list[int]:
-        looks[0] += 1
-        nodes.node_of(1).online |= looks[0] == 5
-        return online()
-
-    monkeypatch.setattr(nodes, "get_node_ids", connected)
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
-    assert finished.history[0].participants == CLIENTS
+    at_the_fifth_look(nodes, lambda: setattr(nodes.node_of(1), "online", True), monkeypatch)
+    assert finish(nodes).history[0].participants == CLIENTS
 
 
 def test_a_number_that_was_corrected_while_the_run_waits_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Client 2 was started as client 7, which leaves a gap."""
-    config = run_config("fedavg", **{"flower.clients": 0, "flower.patience": 300.0, "participation.fraction": 1.0})
-    nodes = WireGrid(client_app(model=model, data=data), config, 2)
-    wrong, online, looks = nodes.nodes[nodes.start(7)], nodes.get_node_ids, [0]
+    nodes = grid("fedavg", clients=2, **UNKNOWN)
+    wrong = nodes.nodes[nodes.start(7)]
 
-    def connected() -> list[int]:
-        looks[0] += 1
-        if looks[0] == 5:
-            wrong.online = False
-            nodes.start(2)
-        return online()
+    def correct() -> None:
+        wrong.online = False
+        nodes.start(2)
 
-    monkeypatch.setattr(nodes, "get_node_ids", connected)
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
-    assert finished.history[0].clients == (0, 1, 2)
+    at_the_fifth_look(nodes, correct, monkeypatch)
+    assert finish(nodes).history[0].clients == (0, 1, 2)
 
 
 def about(shape: tuple[int, ...], **changes: Any) -> RecordDict:
@@ -160,25 +152,29 @@ def about(shape: tuple[int, ...], **changes: Any) -> RecordDict:
     return ClientInfo(input_shape=shape, model=tuple(architecture(own)), **facts).records()
 
 
+@pytest.fixture
+def admission() -> Admission:
+    """What clients must have in common with a server without test data."""
+    return Admission(network(model, from_settings({"run.device": "cpu"})), "1", 10)
+
+
 @pytest.mark.parametrize(
-    ("shape", "dtype", "message"),
+    ("shape", "message"),
     [
-        ((2**22 + 1,), "float32", "at most 4,194,304 numbers"),
-        ((1,) * 70, "float32", "the server's model does not take inputs of shape"),
-        ((3, 5), "float32", "the server's model does not take inputs of shape"),
+        ((2**22 + 1,), "at most 4,194,304 numbers"),
+        ((1,) * 70, "the server's model does not take inputs of shape"),
+        ((3, 5), "the server's model does not take inputs of shape"),
     ],
 )
 def test_without_test_data_the_server_tries_no_input_that_is_too_large(
-    shape: tuple[int, ...], dtype: str, message: str
+    shape: tuple[int, ...], message: str, admission: Admission
 ) -> None:
-    admission = Admission(network(model, from_settings({"run.device": "cpu"})), "1", 10)
     with pytest.raises(UnusableError, match=message):
-        admission.read(about(shape, input_dtype=dtype))
+        admission.read(about(shape))
 
 
-def test_without_test_data_all_clients_have_inputs_like_most() -> None:
+def test_without_test_data_all_clients_have_inputs_like_most(admission: Admission) -> None:
     """A model may take several shapes; the rounds are planned for one."""
-    admission = Admission(network(model, from_settings({"run.device": "cpu"})), "1", 10)
     usual, other = admission.read(about((1, 8, 8))), admission.read(about((64,), client=1))
     with pytest.raises(UnusableError, match=r"are \(\(64,\), 'float32'\), those of most clients \(\(1, 8, 8\)"):
         admission.require_inputs_of(other, usual)
@@ -259,19 +255,15 @@ def test_what_a_client_keeps_between_rounds_is_for_its_owner_only(tmp_path: Path
 
 def test_a_server_makes_a_client_keep_its_state_under_one_name_in_a_run(tmp_path: Path) -> None:
     """Each name is a file of the size of a model."""
-    config = run_config("scaffold", **{"participation.fraction": 1.0, "run.rounds": 1})
-    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS, {"state-dir": str(tmp_path)})
+    nodes = grid("scaffold", **FULL, **{"run.rounds": 1}, node={"state-dir": str(tmp_path)})
     reasons: list[str] = []
 
-    def rename(client: int, request: Message, reply: Message) -> Message:
-        if request.metadata.message_type == "train.train" and client == 0:
-            asked = ConfigRecord({**request.content.config_records["asked"], "run_id": "another"})
-            content = RecordDict({**request.content, "asked": asked})
-            again = nodes.node_of(0).handle(Message(content, request.metadata.dst_node_id, "train.train"))
-            reasons.append(str(again.error.reason))
+    def rename(request: Message, reply: Message) -> Message:
+        asked = ConfigRecord({**request.content.config_records["asked"], "run_id": "another"})
+        reasons.append(nodes.ask_again(request, asked=asked).error.reason)
         return reply
 
-    nodes.mischief = rename
-    assert serve(nodes, config, model, test_data) is not None
+    nodes.mischief = strike(rename, {0}, "train.train")
+    finish(nodes)
     assert "the name of this run is not that of earlier messages" in reasons[0]
     assert len(list(tmp_path.iterdir())) == CLIENTS

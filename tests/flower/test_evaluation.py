@@ -12,11 +12,10 @@ from torch.nn.functional import cross_entropy
 
 from fedwcm.balance import limit_shares
 from fedwcm.flower import client_app
-from fedwcm.flower.server.deployment import serve
 from fedwcm.models.mlp import MLP
 
-from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
-from .wire import WireGrid, honest
+from .federation import CLIENTS, FULL, counts_of, data, finish, grid, in_simulator, model, test_data
+from .wire import delay, edit, honest, strike
 
 EVALUATED: dict[str, Any] = {"participation.fraction": 1.0, "flower.fraction_evaluate": 1.0, "run.rounds": 2}
 LIAR = 1
@@ -28,14 +27,23 @@ def held_out(node_config: Mapping[str, Any]) -> tuple[Any, Any]:
     return x, y
 
 
-def test_clients_test_the_model_and_their_metrics_are_weighted_by_known_samples() -> None:
-    config = run_config("fedwcm", **EVALUATED)
-    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
-    finished = serve(nodes, config, model)
-    assert finished is not None
-    last: Any = finished.history[-1].extra
+def evaluated(
+    method: str,
+    mischief: Any = honest,
+    own_data: Any = held_out,
+    test: Any = None,
+    **changes: Any,
+) -> list[Any]:
+    """What the clients have measured, round by round; and the model at last."""
+    app = client_app(model=model, data=data, evaluate=own_data)
+    finished = finish(grid(method, mischief, app=app, **{**EVALUATED, **changes}), evaluate=test)
     network = model()
     network.load_state_dict(finished.model)
+    return [*(record.extra for record in finished.history), network]
+
+
+def test_clients_test_the_model_and_their_metrics_are_weighted_by_known_samples() -> None:
+    *_, last, network = evaluated("fedwcm")
     correct, losses, samples = [], [], []
     for client in range(CLIENTS):
         x, y = held_out({"partition-id": client})
@@ -57,15 +65,9 @@ def test_clients_test_the_model_and_their_metrics_are_weighted_by_known_samples(
 
 
 def test_clients_may_test_the_model_for_their_own_class_mix() -> None:
-    config = run_config("fedavg", **EVALUATED, **{"flower.own_mix": True})
-    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
-    finished = serve(nodes, config, model)
-    assert finished is not None
-    last: Any = finished.history[-1].extra
-    counts = np.stack([np.bincount(data({"partition-id": client})[1], minlength=10) for client in range(CLIENTS)])
+    *_, last, network = evaluated("fedavg", **{"flower.own_mix": True})
+    counts = np.stack([counts_of(client) for client in range(CLIENTS)])
     natural = np.maximum(counts.sum(axis=0), 0.5) / np.maximum(counts.sum(axis=0), 0.5).sum()
-    network = model()
-    network.load_state_dict(finished.model)
     for client in range(CLIENTS):
         x, y = held_out({"partition-id": client})
         weights = counts[client] + 10 * natural
@@ -76,69 +78,48 @@ def test_clients_may_test_the_model_for_their_own_class_mix() -> None:
 
 
 def test_evaluation_on_clients_changes_nothing_in_the_training() -> None:
-    config = run_config("scaffold", **{**EVALUATED, "flower.fraction_evaluate": 0.4})
-    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
-    assert len(finished.history[0].extra["per_client"]) == 2  # type: ignore[arg-type]
-    options = {"participation.fraction": 1.0, "run.rounds": 2}
-    for name, tensor in in_simulator("scaffold", **options).model.items():
-        assert torch.equal(finished.model[name], tensor), name
+    first, _, network = evaluated("scaffold", test=test_data, **{"flower.fraction_evaluate": 0.4})
+    assert len(first["per_client"]) == 2
+    for name, tensor in in_simulator("scaffold", **FULL, **{"run.rounds": 2}).model.items():
+        assert torch.equal(network.state_dict()[name], tensor), name
 
 
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        (RecordDict(), "its evaluation has 0 records of metrics"),
-        (RecordDict({"metrics": MetricRecord({"accuracy": 0.5})}), "its 'num-examples' is missing"),
-        (RecordDict({"m": MetricRecord({"num-examples": 10**18, "accuracy": 0.5, "loss": 1.0})}), "num-examples"),
-        (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": float("nan"), "loss": 1.0})}), "is nan"),
-        (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": 7.0, "loss": 1.0})}), "from 0 to 1"),
-        (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": 0.5, "loss": 1e300})}), "'loss' is 1e+300"),
-        (RecordDict({"m": MetricRecord({"num-examples": 10**5, "accuracy": 0.5, "loss": 1.0})}), "num-examples"),
-        (RecordDict({"m": MetricRecord({"num-examples": 1, "f1": 0.5})}), "its evaluation has ['f1', 'num-ex"),
-        (RecordDict({"m": MetricRecord({str(n): 1.0 for n in range(51)})}), "its evaluation has 51 metrics"),
-        (RecordDict({"m": MetricRecord({"x" * 81: 1.0})}), "names of up to 80 characters are allowed"),
-    ],
-)
+BAD: list[tuple[RecordDict, str]] = [
+    (RecordDict(), "its evaluation has 0 records of metrics"),
+    (RecordDict({"metrics": MetricRecord({"accuracy": 0.5})}), "its 'num-examples' is missing"),
+    (RecordDict({"m": MetricRecord({"num-examples": 10**18, "accuracy": 0.5, "loss": 1.0})}), "num-examples"),
+    (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": float("nan"), "loss": 1.0})}), "is nan"),
+    (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": 7.0, "loss": 1.0})}), "from 0 to 1"),
+    (RecordDict({"m": MetricRecord({"num-examples": 1, "accuracy": 0.5, "loss": 1e300})}), "'loss' is 1e+300"),
+    (RecordDict({"m": MetricRecord({"num-examples": 10**5, "accuracy": 0.5, "loss": 1.0})}), "num-examples"),
+    (RecordDict({"m": MetricRecord({"num-examples": 1, "f1": 0.5})}), "its evaluation has ['f1', 'num-ex"),
+    (RecordDict({"m": MetricRecord({str(n): 1.0 for n in range(51)})}), "its evaluation has 51 metrics"),
+    (RecordDict({"m": MetricRecord({"x" * 81: 1.0})}), "names of up to 80 characters are allowed"),
+]
+
+
 @pytest.mark.parametrize("liar", [0, 1])
-def test_a_client_with_bad_metrics_is_left_out_of_the_mean(
-    bad: RecordDict, words: str, liar: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also if its answer is the first to come."""
-    config = run_config("fedavg", **{**EVALUATED, "run.rounds": 1})
-    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
+def test_a_client_with_bad_metrics_is_left_out_of_the_mean(liar: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Also if its answer is the first to come. A round for each kind of bad metrics."""
 
-    def mischief(client: int, request: Message, reply: Message) -> Message:
-        hit = client == liar and request.metadata.message_type == "evaluate"
-        return Message(bad, reply_to=request) if hit else reply
+    def spoil(request: Message, _: Message) -> Message:
+        return Message(BAD[int(request.metadata.group_id) - 1][0], reply_to=request)
 
-    nodes.mischief = mischief
-    finished = serve(nodes, config, model)
-    assert finished is not None
-    assert sorted(finished.history[0].extra["per_client"]) == [str(c) for c in range(CLIENTS) if c != liar]  # type: ignore[arg-type, type-var]
-    assert any(words in message for message in caplog.messages)
+    *rounds, _ = evaluated("fedavg", strike(spoil, {liar}, "evaluate"), **{"run.rounds": len(BAD)})
+    for number, (measured, (_, words)) in enumerate(zip(rounds, BAD, strict=True), start=1):
+        assert sorted(measured["per_client"]) == [str(c) for c in range(CLIENTS) if c != liar]
+        start = f"round {number}, evaluation: client {liar} is left out: "
+        assert any(line.startswith(start) and words in line for line in caplog.messages), words
 
 
 def test_evaluation_does_not_end_when_enough_clients_for_training_have_answered() -> None:
-    config = run_config("fedavg", **{**EVALUATED, "run.rounds": 1, "flower.enough": 2, "flower.grace": 1.0})
-    nodes = WireGrid(client_app(model=model, data=data, evaluate=held_out), config, CLIENTS)
-
-    def mischief(client: int, request: Message, reply: Message) -> Message | None:
-        if client != 4 or request.metadata.message_type != "evaluate":
-            return reply
-        nodes.delay(reply, 100.0)
-        return None
-
-    nodes.mischief = mischief
-    finished = serve(nodes, config, model)
-    assert finished is not None
-    assert len(finished.history[0].extra["per_client"]) == CLIENTS  # type: ignore[arg-type]
+    hurried = {"run.rounds": 1, "flower.enough": 2, "flower.grace": 1.0}
+    measured, _ = evaluated("fedavg", strike(delay(100.0), {4}, "evaluate"), **hurried)
+    assert len(measured["per_client"]) == CLIENTS
 
 
 def test_the_functions_of_an_app_get_the_run_s_config_if_they_want_it() -> None:
     """Server and clients build the model that the app's own key asks for."""
-    config = run_config("fedavg", **{"app.hidden": 5, "app.shift": 1, "run.rounds": 1})
 
     def wide(run_config: Mapping[str, Any]) -> nn.Module:
         return MLP((1, 8, 8), 10, hidden=(int(run_config["app.hidden"]),))
@@ -150,27 +131,21 @@ def test_the_functions_of_an_app_get_the_run_s_config_if_they_want_it() -> None:
         x, y = test_data()
         return x[: 10 * int(run_config["app.hidden"])], y[: 10 * int(run_config["app.hidden"])]
 
-    finished = serve(WireGrid(client_app(model=wide, data=shifted), config, CLIENTS), config, wide, few)
-    assert finished is not None
+    changes = {"app.hidden": 5, "app.shift": 1, "run.rounds": 1}
+    finished = finish(grid("fedavg", app=client_app(model=wide, data=shifted), **changes), wide, few)
     assert finished.model["head.weight"].shape == (10, 5)
     assert np.sum(finished.summary.confusion) == 50  # type: ignore[arg-type]
 
 
 def test_a_lying_evaluation_moves_the_mean_by_a_bounded_share() -> None:
-    def lie(client: int, request: Message, reply: Message) -> Message:
-        if client == LIAR and request.metadata.message_type == "evaluate":
-            numbers: Any = reply.content.metric_records["metrics"]
-            numbers["accuracy"], numbers["num-examples"] = 0.0, 10 * numbers["num-examples"]
-        return reply
+    def lie(content: RecordDict) -> None:
+        numbers: Any = content.metric_records["metrics"]
+        numbers["accuracy"], numbers["num-examples"] = 0.0, 10 * numbers["num-examples"]
 
-    config = run_config("fedavg", **{**EVALUATED, "run.rounds": 6})
-    ends: list[Any] = []
-    for mischief in (honest, lie):
-        nodes = WireGrid(client_app(model=model, data=data, evaluate=data), config, CLIENTS)
-        nodes.mischief = mischief
-        finished = serve(nodes, config, model, test_data)
-        assert finished is not None
-        ends.append(finished.history[-1].extra)
+    ends = [
+        evaluated("fedavg", mischief, data, test_data, **{"run.rounds": 6})[-2]
+        for mischief in (honest, edit(lie, {LIAR}, "evaluate"))
+    ]
     (mean, fooled), own = (e["clients_accuracy"] for e in ends), ends[0]["per_client"][str(LIAR)]["accuracy"]
     assert mean - fooled <= 0.4 * own + 1e-9, "twice an equal share of five"
     accuracies = sorted(each["accuracy"] for each in ends[0]["per_client"].values())
@@ -178,23 +153,17 @@ def test_a_lying_evaluation_moves_the_mean_by_a_bounded_share() -> None:
 
 
 def test_a_client_that_claims_many_training_samples_has_its_share_of_an_evaluation() -> None:
-    def lie(client: int, request: Message, reply: Message) -> Message:
-        if client == LIAR:
-            for record in reply.content.config_records.values():
-                if "samples" in record:
-                    record["samples"] = 10**6
-            for numbers in reply.content.metric_records.values():
-                if "counts" in numbers:
-                    numbers["counts"] = [10**5] * 10
-                if "num-examples" in numbers:
-                    numbers["accuracy"], numbers["num-examples"] = 0.0, 10**6
-        return reply
+    def lie(content: RecordDict) -> None:
+        for record in content.config_records.values():
+            if "samples" in record:
+                record["samples"] = 10**6
+        for numbers in content.metric_records.values():
+            if "counts" in numbers:
+                numbers["counts"] = [10**5] * 10
+            if "num-examples" in numbers:
+                numbers["accuracy"], numbers["num-examples"] = 0.0, 10**6
 
-    config = run_config("fedavg", **{**EVALUATED, "run.rounds": 6, "flower.max_samples": 10**6})
-    nodes = WireGrid(client_app(model=model, data=data, evaluate=data), config, CLIENTS)
-    nodes.mischief = lie
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
-    last: Any = finished.history[-1].extra
+    options = {"run.rounds": 6, "flower.max_samples": 10**6}
+    *_, last, _ = evaluated("fedavg", edit(lie, {LIAR}), data, test_data, **options)
     others = [each["accuracy"] for client, each in last["per_client"].items() if client != str(LIAR)]
     assert last["clients_accuracy"] >= 0.6 * min(others) > 0

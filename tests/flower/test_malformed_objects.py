@@ -1,21 +1,17 @@
 """Replies whose objects Flower itself cannot unpack: the client that sent them is left out, and nobody else."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from flwr.app import Array, ConfigRecord, Message
 from flwr.supercore.inflatable.inflatable_object import get_object_id
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedwcm.experiment.run import Run
 from fedwcm.flower import client_app
-from fedwcm.flower.server.deployment import serve
 
-from .federation import CLIENTS, data, model, run_config, test_data
-from .wire import WireGrid
-
-VICTIM = 2
-OTHERS = tuple(client for client in range(CLIENTS) if client != VICTIM)
+from .federation import CLIENTS, FULL, OTHERS, VICTIM, data, finish, model, run_config
+from .wire import Mischief, WireGrid, delay, honest, strike
 
 
 def packed(kind: str, body: bytes) -> bytes:
@@ -54,41 +50,27 @@ class HarmedGrid(WireGrid):
         return replies
 
 
-def run_federation(harm: Callable[[], None]) -> Run:
-    config = run_config("fedavg", **{"participation.fraction": 1.0})
-    nodes = HarmedGrid(client_app(model=model, data=data), config, CLIENTS)
-    nodes.harm = harm
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
-    return finished
+def nodes_with(harm: Callable[[], None], mischief: Mischief = honest, **changes: Any) -> WireGrid:
+    nodes = HarmedGrid(client_app(model=model, data=data), run_config("fedavg", **FULL, **changes), CLIENTS)
+    nodes.harm, nodes.mischief = harm, mischief  # type: ignore[method-assign]
+    return nodes
 
 
 @pytest.mark.parametrize("harm", MALFORMED.values(), ids=MALFORMED)
 def test_a_reply_that_cannot_be_unpacked_leaves_out_its_client_alone(harm: Callable[[], None]) -> None:
-    finished = run_federation(harm)
-    assert [record.clients for record in finished.history] == [OTHERS] * 3
+    finished = finish(nodes_with(harm))
+    assert [record.clients for record in finished.history] == [tuple(OTHERS)] * 3
     assert [record.left_out for record in finished.history] == [{str(VICTIM): "its answer cannot be unpacked"}] * 3
 
 
 def test_a_lost_connection_is_no_fault_of_a_client() -> None:
     with pytest.raises(ConnectionError, match="the SuperLink is gone"):
-        run_federation(lose_connection)
+        finish(nodes_with(lose_connection))
 
 
 def test_a_late_reply_that_cannot_be_unpacked_is_an_answer_all_the_same() -> None:
     """The client is asked again in the next round."""
-    config = run_config("fedavg", **{"participation.fraction": 1.0, "flower.timeout": 10.0})
-    nodes = HarmedGrid(client_app(model=model, data=data), config, CLIENTS)
-    nodes.harm = MALFORMED["no protobuf"]
-
-    def mischief(client: int, request: Message, reply: Message) -> Message | None:
-        if (client, request.metadata.group_id) == (VICTIM, "1"):
-            nodes.delay(reply, 10.5)
-            return None
-        return reply
-
-    nodes.mischief = mischief
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
+    late = strike(delay(10.5), {VICTIM}, rounds={1})
+    finished = finish(nodes_with(MALFORMED["no protobuf"], late, **{"flower.timeout": 10.0}))
     reasons = [(record.left_out or {})[str(VICTIM)] for record in finished.history]
     assert reasons == ["no answer within 10 s", *["its answer cannot be unpacked"] * 2]

@@ -14,28 +14,22 @@ from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_m
 
 from fedwcm.experiment.run import Run
 from fedwcm.flower import add_training, client_app
-from fedwcm.flower.server.deployment import serve
 
-from .federation import CLIENTS, data, in_simulator, model, run_config, test_data
-from .wire import WireGrid
+from .federation import CLIENTS, data, finish, grid, in_simulator, model
+from .wire import strike
 
 
 def run_federation(method: str, mods: list[Any], **changes: Any) -> tuple[Run, list[float]]:
     """The run, and the norm of every upload."""
-    config = run_config(method, **{"run.rounds": 2, **changes})
-    nodes = WireGrid(client_app(model=model, data=data, mods=mods), config, CLIENTS)
     norms: list[float] = []
 
-    def watch(client: int, request: Message, reply: Message) -> Message:
-        answered = request.metadata.message_type == "train.train" and not reply.has_error()
-        if answered and "delta" in reply.content.array_records["upload"]:
+    def watch(_: Message, reply: Message) -> Message:
+        if not reply.has_error() and "delta" in reply.content.array_records["upload"]:
             norms.append(float(np.linalg.norm(reply.content.array_records["upload"]["delta"].numpy())))
         return reply
 
-    nodes.mischief = watch
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
-    return finished, norms
+    app = client_app(model=model, data=data, mods=mods)
+    return finish(grid(method, strike(watch, kind="train.train"), app=app, **{"run.rounds": 2, **changes})), norms
 
 
 def assert_close(one: Run, other: Run) -> None:
@@ -130,8 +124,7 @@ def test_methods_that_mods_do_not_protect_are_refused_by_name(
     assert method == "fedavg" or f"the method {method}" in lines[0]
 
 
-@pytest.mark.parametrize("mods", [[adaptiveclipping_mod], []], ids=["mod", "no mod"])
-@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize(("mods", "secure"), [([adaptiveclipping_mod], True), ([], False), ([], True)])
 def test_a_bound_that_adapts_is_the_simulator_s(mods: list[Any], secure: bool) -> None:
     """It is too short for all at first, and grows until half of the increments are within it."""
     options = {"aggregation.max_norm": 0.02, "aggregation.quantile": 0.5, "aggregation.norm_lr": 2.0}
@@ -145,8 +138,8 @@ def test_a_bound_that_adapts_is_the_simulator_s(mods: list[Any], secure: bool) -
     assert_close(simulated, finished)
 
 
-def test_clipping_around_the_app_is_refused() -> None:
-    """It would act on messages of its own server alone."""
-    for mod in (fixedclipping_mod, adaptiveclipping_mod):
+def test_mods_that_would_do_nothing_around_the_app_are_refused() -> None:
+    """They would act on messages of their own server alone."""
+    for mod in (fixedclipping_mod, adaptiveclipping_mod, secaggplus_mod):
         with pytest.raises(ValueError, match="not possible around the app"):
             add_training(ClientApp(mods=[mod]), model=model, data=data)

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from fedwcm.flower.client.privacy import require_private_enough
-from fedwcm.flower.server.deployment import serve
 from fedwcm.privacy.options import PrivacyOptions
 
-from .federation import grid, model, run_config, test_data
+from .federation import finish, grid
 
 HE: dict[str, Any] = {"mode": "he"}
 
@@ -56,9 +55,8 @@ def test_a_run_that_protects_less_is_refused_with_both_values(
 
 
 def test_a_node_says_nothing_to_a_run_that_protects_it_less(caplog: pytest.LogCaptureFixture) -> None:
-    config = run_config("fedwcm")
-    nodes = grid(config, privacy="he")
+    nodes = grid("fedwcm", node={"privacy": "he"})
     with pytest.raises(RuntimeError, match="0 clients connected"):
-        serve(nodes, config, model, test_data)
-    assert {kind for _, kind, _ in nodes.log} == {"query.info"}
+        finish(nodes)
+    assert nodes.kinds() == {"query.info"}
     assert any("this node demands privacy = 'he'" in message for message in caplog.messages)

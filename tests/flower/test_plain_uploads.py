@@ -10,16 +10,15 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedwcm.flower.app.options import read
 from fedwcm.flower.records import RUN, config_record
-from fedwcm.flower.server.deployment import serve
 from fedwcm.methods import METHODS
 from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.teacher import TEACHER_FILE
 
-from .federation import data, grid, model, run_config, test_data, write_teacher
+from .federation import FULL, counts_of, finish, grid, on_flower, write_teacher
 
 UPDATES = ("delta", "buffers", "gradient")
 """What training gives: docs/privacy.md says in numbers what it tells of counts."""
-ONE_ROUND: dict[str, Any] = {"run.rounds": 1, "participation.fraction": 1.0}
+ONE_ROUND: dict[str, Any] = {**FULL, "run.rounds": 1}
 
 
 def columns(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -42,18 +41,15 @@ def says(array: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]) -> bool:
 
 def told_by(name: str, **options: Any) -> set[str]:
     """The uploads of a run's first round that say the counts of a client."""
-    config = run_config(name, **ONE_ROUND, **options)
-    nodes, found = grid(config), set[str]()
+    found = set[str]()
 
     def listen(client: int, request: Message, reply: Message) -> Message:
         if request.metadata.message_type.startswith("train.") and reply.has_content():
-            own = np.bincount(data({"partition-id": client})[1], minlength=10)
-            uploads = reply.content.array_records["upload"]
+            uploads, own = reply.content.array_records["upload"], counts_of(client)
             found.update(key for key in uploads if key not in UPDATES and says(uploads[key].numpy(), own))
         return reply
 
-    nodes.mischief = listen
-    assert serve(nodes, config, model, test_data) is not None
+    on_flower(name, listen, **ONE_ROUND, **options)
     return found
 
 
@@ -80,9 +76,9 @@ def test_such_uploads_do_say_counts_where_nothing_is_hidden() -> None:
 
 def test_a_client_does_not_upload_its_counts_whatever_the_server_asks() -> None:
     """A server that leaves out its own check gets an error from every client."""
-    config = run_config("fedncm")
-    name, node = next(iter(grid(config).nodes.items()))
-    private = replace(read(config).config, privacy=PrivacyOptions(epsilon=1.0))
+    nodes = grid("fedncm")
+    name, node = next(iter(nodes.nodes.items()))
+    private = replace(read(nodes.run_config).config, privacy=PrivacyOptions(epsilon=1.0))
     asked: Any = {"run_id": "a", "task": "probe", "round": 1, "client": 0, "lr": 0.1, "last_used": 0}
     content: Any = {RUN: config_record(private, False, False), "asked": ConfigRecord(asked)}
     reply = node.handle(Message(RecordDict(content), name, "train.probe"))
@@ -92,7 +88,6 @@ def test_a_client_does_not_upload_its_counts_whatever_the_server_asks() -> None:
 def test_a_server_names_no_file_of_a_node_as_a_teacher_s(tmp_path: Path) -> None:
     write_teacher(tmp_path / "other.safetensors")
     named = {"loss.name": "distillation", "loss.teacher": str(tmp_path / "other.safetensors")}
-    config = run_config("fedavg", **ONE_ROUND, **named)
     with pytest.raises(RuntimeError, match="no file that this node allows"):
-        serve(grid(config), config, model, test_data)
-    assert serve(grid(config, teacher=named["loss.teacher"]), config, model, test_data) is not None
+        on_flower("fedavg", **ONE_ROUND, **named)
+    finish(grid("fedavg", node={"teacher": named["loss.teacher"]}, **ONE_ROUND, **named))

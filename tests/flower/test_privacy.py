@@ -16,11 +16,11 @@ from torch import nn
 from fedwcm.core.disclosure import SAMPLES_PER_LEVEL, Disclosure, as_counts
 from fedwcm.core.types import Population
 from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.run import Run
 from fedwcm.flower import client_app
 from fedwcm.flower.client.privacy import stored_noisy_counts
 from fedwcm.flower.records import from_bytes_record, read_population, to_bytes_record
 from fedwcm.flower.server import setup as counting
-from fedwcm.flower.server.deployment import serve
 from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.privacy.groups import Group
 from fedwcm.privacy.messages import Contribution, Decrypted, Reply, size_limit
@@ -28,26 +28,19 @@ from fedwcm.privacy.options import PrivacyOptions
 from fedwcm.privacy.wire import ProtocolError
 from tests.privacy.score_attack import fitting_counts, population_of
 
-from .federation import CLIENTS, data, grid, in_simulator, model, run_config, test_data
+from .federation import CLIENTS, counts_of, finish, grid, in_simulator
 from .test_equality import assert_same
-from .wire import Mischief, WireGrid
+from .wire import WireGrid, honest
 
 pytest.importorskip("tenseal", reason="TenSEAL is not installed: pip install 'fedwcm[he]'")
 
-ALL_LABELS = np.concatenate([data({"partition-id": client})[1] for client in range(CLIENTS)])
+ALL_COUNTS = sum(map(counts_of, range(CLIENTS)))
 SEALED: dict[str, Any] = {"privacy.mode": "he"}
 
 
-def run_federation(mischief: Mischief | None = None, **changes: Any) -> Any:
-    config = run_config("fedwcm", **changes)
-    nodes = grid(config)
-    nodes.mischief = mischief or nodes.mischief
-    return serve(nodes, config, model, test_data), nodes
-
-
-def counts_without(client: int) -> list[int]:
-    labels = np.concatenate([data({"partition-id": k})[1] for k in range(CLIENTS) if k != client])
-    return np.bincount(labels, minlength=10).tolist()
+def run_federation(mischief: Any = honest, **changes: Any) -> tuple[Run, WireGrid]:
+    nodes = grid("fedwcm", mischief, **changes)
+    return finish(nodes), nodes
 
 
 TOLD: dict[str, Any] = {"flower.share_metrics": True}
@@ -58,9 +51,8 @@ def test_a_run_under_encryption_is_the_simulator_s(caplog: pytest.LogCaptureFixt
     private, nodes = run_federation(**SEALED, **TOLD)
     assert "without flower.out nobody remembers whose counts were summed" in caplog.text
     assert_same(in_simulator("fedwcm", **SEALED), private)
-    kinds = {kind for _, kind, _ in nodes.log}
-    assert "query.encrypted" in kinds
-    assert "query.counts" not in kinds
+    assert "query.encrypted" in nodes.kinds()
+    assert "query.counts" not in nodes.kinds()
 
 
 def test_with_exact_scores_a_run_under_encryption_is_the_open_one() -> None:
@@ -70,8 +62,7 @@ def test_with_exact_scores_a_run_under_encryption_is_the_open_one() -> None:
 
 def test_no_answer_holds_a_client_s_counts() -> None:
     """Neither as a list of numbers nor as the bytes of one; what it reports is one number."""
-    labels = [data({"partition-id": client})[1] for client in range(CLIENTS)]
-    counts = [np.bincount(own, minlength=10) for own in labels]
+    counts = [counts_of(client) for client in range(CLIENTS)]
     reports: list[dict[str, Any]] = []
 
     def watch(client: int, request: Message, reply: Message) -> Message:
@@ -103,8 +94,6 @@ def small_data(node_config: Any) -> tuple[Any, Any]:
 def overheard(**changes: Any) -> tuple[dict[int, int], dict[int, set[float]]]:
     """The samples and the scores that the server receives from each client, in all messages of a run."""
     own = {"flower.clients": len(SMALL_COUNTS), "participation.fraction": 1.0, "run.rounds": 2}
-    config = run_config("fedwcm", **own, **changes)
-    nodes = WireGrid(client_app(model=three_classes, data=small_data), config, len(SMALL_COUNTS))
     samples: dict[int, int] = {}
     scores: dict[int, set[float]] = {}
 
@@ -117,8 +106,8 @@ def overheard(**changes: Any) -> tuple[dict[int, int], dict[int, set[float]]]:
                     scores.setdefault(client, set()).add(float(str(value)))
         return reply
 
-    nodes.mischief = listen
-    serve(nodes, config, three_classes)
+    app = client_app(model=three_classes, data=small_data)
+    finish(grid("fedwcm", listen, app=app, clients=len(SMALL_COUNTS), **own, **changes), three_classes, None)
     return samples, scores
 
 
@@ -171,7 +160,7 @@ def test_a_client_that_is_not_counted_is_named_with_the_reason(
     out = tmp_path / "run"
     finished, nodes = run_federation(garbled, **SEALED, **{"flower.out": str(out), "run.rounds": 1})
     assert next(client for client, kind, _ in nodes.log if kind == "query.encrypted") == 2
-    assert list(finished.summary.train_counts) == counts_without(2)
+    assert list(finished.summary.train_counts) == (ALL_COUNTS - counts_of(2)).tolist()
     facts = json.loads(RunFolder(out).federation_file.read_text())
     assert set(facts["not_counted"]) == {"2"}
     assert words in facts["not_counted"]["2"]
@@ -195,7 +184,7 @@ def test_a_key_holder_that_lies_is_replaced_and_named(swapped: bool, caplog: pyt
 
     finished, _ = run_federation(lie, **SEALED, **{"run.rounds": 1})
     assert f"a reply of client {lied[0]} is not used" in caplog.text
-    assert list(finished.summary.train_counts) == np.bincount(ALL_LABELS, minlength=10).tolist()
+    assert list(finished.summary.train_counts) == ALL_COUNTS.tolist()
 
 
 @pytest.mark.slow
@@ -213,7 +202,7 @@ def test_totals_that_one_key_holder_alone_has_decrypted_are_used_with_a_warning(
         return None if request.metadata.message_type == "query.encrypted" and client == leaver else reply
 
     finished, _ = run_federation(leave, **SEALED, **{"run.rounds": 1})
-    assert list(finished.summary.train_counts) == np.bincount(ALL_LABELS, minlength=10).tolist()
+    assert list(finished.summary.train_counts) == ALL_COUNTS.tolist()
     assert f"nobody else has decrypted the totals of client {holder[0]}" in caplog.text
 
 
@@ -237,8 +226,7 @@ def test_an_encrypted_reply_is_added_when_it_comes(monkeypatch: pytest.MonkeyPat
         take(group, contribution)
 
     monkeypatch.setattr(Group, "take_contribution", noted)
-    config = run_config("fedwcm", **SEALED, **{"run.rounds": 1})
-    nodes = grid(config)
+    nodes = grid("fedwcm", **SEALED, **{"run.rounds": 1})
     pull = nodes.pull_messages
 
     def pulled(message_ids: Any) -> list[Message]:
@@ -246,7 +234,7 @@ def test_an_encrypted_reply_is_added_when_it_comes(monkeypatch: pytest.MonkeyPat
         return pull(message_ids)
 
     monkeypatch.setattr(nodes, "pull_messages", pulled)
-    serve(nodes, config, model, test_data)
+    finish(nodes)
     added = [place for place, event in enumerate(events) if event.startswith("added")]
     assert len(added) == 2 * CLIENTS, "under the keys of two holders"
     assert "fetched" in events[added[0] : added[-1]], "more replies are fetched only when the first are added"
@@ -259,10 +247,7 @@ def test_the_protocol_s_options_can_be_set() -> None:
         **SEALED,
         **{"privacy.key_holders": 2, "privacy.min_contributors": 2, "run.rounds": 1},  # type: ignore[arg-type]
     )
-    assert (
-        list(finished.summary.train_counts)
-        == np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()
-    )
+    assert list(finished.summary.train_counts) == ALL_COUNTS.tolist()
     asked = [client for client, kind, _ in nodes.log if kind == "query.encrypted"]
     assert len(asked) == 2 * (2 + CLIENTS + 2), "each sum is decrypted by two key holders"
 
@@ -270,9 +255,8 @@ def test_the_protocol_s_options_can_be_set() -> None:
 def test_the_old_names_of_the_option_are_errors() -> None:
     """Never a run that is less private than its user believes."""
     for key in ("run.privacy", "flower.privacy"):
-        config = run_config("fedwcm", **{key: "he"})
         with pytest.raises(ValueError, match="privacy"):
-            serve(grid(config), config, model, test_data)
+            run_federation(**{key: "he"})
 
 
 OPTIONS = {"rounds", "epochs", "steps", "batch_size", "momentum", "nesterov", "smallest_batch"}
@@ -284,7 +268,6 @@ PUBLIC = {"clients", "classes", "mean_samples", "prior", "target", "deviation", 
 def test_noise_is_drawn_once_and_covers_counts_and_scores(mode: Any, tmp_path: Path) -> None:
     claims: dict[int, list[int]] = {}
     changes = {"privacy.mode": mode, "privacy.epsilon": 0.5, "run.rounds": 2}
-    config = run_config("fedwcm", **changes)
     totals, scores = [], list[tuple[int, float, Population]]()
 
     def listen(client: int, request: Message, reply: Message) -> Message:
@@ -296,10 +279,7 @@ def test_noise_is_drawn_once_and_covers_counts_and_scores(mode: Any, tmp_path: P
         return reply
 
     for _ in range(2):
-        nodes = grid(config, **{"state-dir": str(tmp_path)})
-        nodes.mischief = listen
-        finished = serve(nodes, config, model, test_data)
-        assert finished is not None
+        finished = finish(grid("fedwcm", listen, node={"state-dir": str(tmp_path)}, **changes))
         totals.append(list(finished.summary.train_counts))
     for path in tmp_path.glob("client-*-noisy-counts.json"):
         (draw,) = json.loads(path.read_text())
@@ -311,7 +291,7 @@ def test_noise_is_drawn_once_and_covers_counts_and_scores(mode: Any, tmp_path: P
         (expected,) = disclosure.report(FedWCM(), ids, claimed, population)["score"]
         assert score == pytest.approx(expected)
     assert totals[0] == totals[1] == np.maximum(np.sum(list(claims.values()), axis=0), 0).tolist()
-    assert totals[0] != np.add(counts_without(0), np.bincount(data({"partition-id": 0})[1], minlength=10)).tolist()
+    assert totals[0] != ALL_COUNTS.tolist()
 
 
 @pytest.mark.parametrize("in_folder", [True, False])

@@ -1,7 +1,6 @@
 """Secure aggregation: Flower's own mod on the clients, our server, and sums that are those of plain uploads."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,35 +8,26 @@ import pytest
 import torch
 from flwr.app import Message
 from flwr.client.mod import secaggplus_mod
-from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key, Stage
 
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.run import Run
-from fedwcm.experiment.runner import Runner
-from fedwcm.flower import add_training, client_app
-from fedwcm.flower.server.deployment import serve
+from fedwcm.flower import client_app
 from fedwcm.methods import METHODS
 
-from ..factories import Scripted
-from .federation import CLIENTS, data, in_simulator, model, run_config, simulated, test_data
+from .federation import CLIENTS, EVERYBODY, FULL, data, finish, grid, in_simulator, model
 from .test_variances import with_batch_norm
-from .wire import Mischief, WireGrid, honest
+from .wire import Mischief, honest
 
-ALL = {"participation.fraction": 1.0, "run.rounds": 2, "local.epochs": "none", "local.steps": 3}
+ALL = {**FULL, "run.rounds": 2, "local.epochs": "none", "local.steps": 3}
 """With equal numbers of steps, FedCM and SCAFFOLD need one sum: two would show single clients among five."""
 SECURE = {"flower.secure_aggregation": True, **ALL}
 
 
-def run_federation(method: str, mischief: Mischief = honest, mods: Any = (secaggplus_mod,), **changes: Any) -> Run:
-    config = run_config(method, **{**SECURE, **changes})
-    nodes = WireGrid(client_app(model=model, data=data, mods=list(mods)), config, CLIENTS)
-    nodes.mischief = mischief
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
-    return finished
+def run_federation(method: str, mischief: Any = honest, mods: Any = (secaggplus_mod,), **changes: Any) -> Run:
+    app = client_app(model=model, data=data, mods=list(mods))
+    return finish(grid(method, mischief, app=app, **{**SECURE, **changes}))
 
 
 def stage_of(request: Message) -> str | None:
@@ -68,13 +58,7 @@ def assert_close(finished: Run, expected: Run) -> None:
         torch.testing.assert_close(finished.model[name], tensor, rtol=1e-4, atol=1e-6)
 
 
-def in_simulator_with(method: str, cohorts: list[list[int]]) -> Run:
-    experiment = simulated(method, **{**ALL, "run.rounds": len(cohorts)})
-    rounds = replace(experiment.rounds, participation=Scripted(cohorts))  # type: ignore[arg-type]
-    return Runner(replace(experiment, rounds=rounds), None, Silent()).run()
-
-
-@pytest.mark.parametrize("method", ["fedavg", "fedcm", "mime", "fedwcm"])
+@pytest.mark.parametrize("method", ["fedcm", "mime", "fedwcm"])
 def test_the_model_is_that_of_plain_sums(method: str) -> None:
     """One sum or two of them, a first phase, weights that clients report: all are linear."""
     assert_close(run_federation(method), in_simulator(method, **ALL))
@@ -95,13 +79,8 @@ def test_no_upload_leaves_a_client_but_masked() -> None:
     numbers = np.concatenate(seen) / 2**32
     assert len(seen) == CLIENTS * 2
     np.testing.assert_allclose(np.quantile(numbers, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.03)
-    assert (
-        finished.history[0].bytes_up
-        == sum(
-            8 * (1 + tensor.numel()) for tensor in [torch.cat([t.reshape(-1) for t in finished.model.values()])]
-        )
-        * CLIENTS
-    )
+    size = sum(tensor.numel() for tensor in finished.model.values())
+    assert finished.history[0].bytes_up == CLIENTS * 8 * (1 + size)
 
 
 @pytest.mark.slow
@@ -123,7 +102,7 @@ def test_a_client_that_drops_out_is_left_out_of_sum_and_state(stage: str) -> Non
     assert finished.history[0].left_out == {"1": "no answer within 1 s"}
     assert finished.history[0].clients == (0, 2, 3, 4)
     assert finished.history[-1].clients == (0, 1, 2, 3, 4)
-    assert_close(finished, in_simulator_with("scaffold", [list(r.clients or ()) for r in finished.history]))
+    assert_close(finished, in_simulator("scaffold", [r.clients or () for r in finished.history], **ALL))
 
 
 def test_a_client_that_has_sent_its_vector_may_drop_out() -> None:
@@ -141,11 +120,10 @@ def test_a_client_lost_between_two_sums_of_a_round_is_not_left_out_of_the_first(
         stages[stage] += 1
         return None if stage == Stage.COLLECT_MASKED_VECTORS and stages[stage] > 1 else reply
 
-    config = run_config("fedavg", **{**SECURE, "flower.timeout": 1.0, "flower.secure_range": 1000.0})
-    nodes = WireGrid(client_app(model=with_batch_norm, data=data, mods=[secaggplus_mod]), config, CLIENTS)
-    nodes.mischief = mischief
-    finished = serve(nodes, config, with_batch_norm, test_data)
-    assert finished is not None
+    app = client_app(model=with_batch_norm, data=data, mods=[secaggplus_mod])
+    changes = {**SECURE, "flower.timeout": 1.0, "flower.secure_range": 1000.0}
+    nodes = grid("fedavg", mischief, app=app, **changes)
+    finished = finish(nodes, with_batch_norm)
     assert stages[Stage.COLLECT_MASKED_VECTORS] == 2
     reasons = {client: reason.split(": ", 1)[1] for client, reason in (finished.history[1].left_out or {}).items()}
     assert reasons == dict.fromkeys("01234", "clients [1] were lost between two sums")
@@ -155,7 +133,7 @@ def test_with_too_few_shares_the_round_changes_nothing() -> None:
     finished = run_federation("fedavg", silent(Stage.UNMASK, {0, 3}, 2))
     reason = "no sum by secure aggregation: only 3 of 4 needed shares of the secret of client 0 were revealed"
     assert finished.history[1].left_out == dict.fromkeys("01234", reason)
-    assert_close(finished, in_simulator_with("fedavg", [[0, 1, 2, 3, 4], []]))
+    assert_close(finished, in_simulator("fedavg", [EVERYBODY, []], **ALL))
 
 
 def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
@@ -183,10 +161,10 @@ def test_two_sums_whose_difference_is_one_client_s_upload_are_not_made(method: s
         columns = [data({"partition-id": client}) for client in range(CLIENTS)]
         return tuple(np.concatenate(column) for column in zip(*columns, strict=True))
 
-    config = run_config(method, **{**SECURE, "local.epochs": 1, "local.steps": "none", "run.rounds": 6})
-    nodes = WireGrid(client_app(model=model, data=cut, mods=[secaggplus_mod]), config, CLIENTS)
+    changes = {**SECURE, "local.epochs": 1, "local.steps": "none", "run.rounds": 6}
+    nodes = grid(method, app=client_app(model=model, data=cut, mods=[secaggplus_mod]), **changes)
     with pytest.raises(RuntimeError, match=r"no sum by secure aggregation, 5 times in a row.*local.steps"):
-        serve(nodes, config, model, test_data)
+        finish(nodes)
     assert not any(stage == "4" for _, kind, stage in nodes.log if kind == "train.secure")
 
 
@@ -236,8 +214,6 @@ def test_client_and_server_must_agree(
 def test_what_could_protect_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="secaggplus_mod must be the first mod"):
         client_app(model=model, data=data, mods=[fixedclipping_mod, secaggplus_mod])
-    with pytest.raises(ValueError, match="not possible around the app"):
-        add_training(ClientApp(mods=[secaggplus_mod]), model=model, data=data)
     with pytest.raises(ValueError, match="it needs every single upload"):
         run_federation("fedavg", **{"aggregation.rule": "median"})  # type: ignore[arg-type]
 

@@ -15,23 +15,16 @@ from fedwcm.flower import client_app
 from fedwcm.flower.records import RequestId
 from fedwcm.flower.secure.protocol import SecureSum, SecureSumError
 from fedwcm.flower.secure.uploads import SumLedger
-from fedwcm.flower.server.deployment import serve
 
-from .federation import CLIENTS, data, model, run_config, test_data
+from .federation import CLIENTS, FULL, data, finish, grid, model
+from .test_resume import Killed
 from .wire import WireGrid
 
 
-class Killed(BaseException):
-    """The end of a process, which nothing catches."""
-
-
-def options(folder: Path) -> dict[str, Any]:
+def nodes_with(folder: Path) -> WireGrid:
     secure = {"flower.secure_aggregation": True, "flower.out": str(folder), "flower.timeout": 1.0}
-    return run_config("fedavg", **{"participation.fraction": 1.0, "run.rounds": 3}, **secure)
-
-
-def nodes(config: dict[str, Any]) -> WireGrid:
-    return WireGrid(client_app(model=model, data=data, mods=[secaggplus_mod]), config, CLIENTS)
+    app = client_app(model=model, data=data, mods=[secaggplus_mod])
+    return grid("fedavg", app=app, **FULL, **secure)
 
 
 @pytest.fixture
@@ -51,7 +44,6 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 
 def killed_then_resumed(folder: Path, missing: list[int], monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose server dies in round 2, when the sum is known; some clients are then missing."""
-    config = options(folder)
     evaluate, calls = evaluator.evaluate, [0]  # type: ignore[attr-defined]
 
     def dying(*args: Any, **kwargs: Any) -> Any:
@@ -63,13 +55,11 @@ def killed_then_resumed(folder: Path, missing: list[int], monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(evaluator, "evaluate", dying)
         with pytest.raises(Killed):
-            serve(nodes(config), config, model, test_data)
-    restarted = nodes(config)
+            finish(nodes_with(folder))
+    restarted = nodes_with(folder)
     for client in missing:
         restarted.node_of(client).online = False
-    finished = serve(restarted, config, model, test_data)
-    assert finished is not None
-    return finished
+    return finish(restarted)
 
 
 def test_a_round_is_not_summed_again_without_a_client(

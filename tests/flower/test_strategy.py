@@ -19,13 +19,12 @@ from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.runner import Runner
 from fedwcm.flower import Strategy
-from fedwcm.flower.server.deployment import serve
 from fedwcm.flower.server.strategy import _note
 
 from . import existing_app
-from .federation import CLIENTS, grid, model, run_config, simulated
-from .test_resume import Killed, killed_in
-from .wire import WireGrid
+from .federation import CLIENTS, finish, grid, model, simulated
+from .test_resume import Killed, die
+from .wire import WireGrid, strike
 
 RUN_CONFIG = {"num-server-rounds": 2, "learning-rate": 0.05, "anything": "else"}
 
@@ -53,7 +52,7 @@ def test_an_existing_app_trains_as_the_simulator_does_from_its_own_weights() -> 
 def test_a_continued_run_has_the_evaluations_of_all_its_rounds(tmp_path: Path) -> None:
     settings = {**SETTINGS, "flower.out": str(tmp_path), "participation.fraction": 1.0}
     nodes = WireGrid(existing_app.app, RUN_CONFIG, CLIENTS)
-    killed_in(nodes, 2, client=3)
+    nodes.mischief = strike(die, {3}, rounds={2})
     with pytest.raises(Killed):
         existing_app.main(nodes, RUN_CONFIG, **settings)
     result = existing_app.main(WireGrid(existing_app.app, RUN_CONFIG, CLIENTS), RUN_CONFIG, **settings)
@@ -138,8 +137,7 @@ def test_what_flower_s_strategies_take_is_taken_or_refused() -> None:
 def test_a_run_without_a_folder_says_before_round_1_that_its_model_is_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    config = run_config("fedavg", **{"run.rounds": 1})
-    serve(grid(config), config, model)
+    finish(grid("fedavg", **{"run.rounds": 1}), evaluate=None)
     lines = [line for line in caplog.messages if "flower.out is not set" in line or line.startswith("round 1 ")]
     assert "flower.out is not set" in lines[0]
     assert lines[1].startswith("round 1 ")

@@ -7,11 +7,10 @@ import pytest
 from flwr.app import Message
 
 from fedwcm.flower import client_app
-from fedwcm.flower.server.deployment import serve
 from fedwcm.models.mlp import MLP
 
-from .federation import CLIENTS, data, run_config, test_data
-from .wire import WireGrid
+from .federation import CLIENTS, FULL, data, finish, grid
+from .wire import strike
 
 FLOAT = 4
 
@@ -22,10 +21,8 @@ def model() -> MLP:
 
 @pytest.mark.parametrize(("method", "down", "up"), [("fedavg", 1, 1), ("fedwcm", 2, 1), ("scaffold", 2, 1)])
 def test_the_bytes_of_a_round_are_those_of_the_models_within_5_percent(method: str, down: int, up: int) -> None:
-    config = run_config(method, **{"participation.fraction": 1.0})
-    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
-    finished = serve(nodes, config, model, test_data)
-    assert finished is not None
+    nodes = grid(method, **FULL, app=client_app(model=model, data=data))
+    finished = finish(nodes, model)
     parameters = sum(p.numel() for p in model().parameters())
     for record in finished.history:
         name = f"train.train {record.round}"
@@ -37,16 +34,13 @@ def test_the_bytes_of_a_round_are_those_of_the_models_within_5_percent(method: s
 
 
 def test_vectors_travel_in_float32() -> None:
-    config = run_config("fedwcm")
-    nodes = WireGrid(client_app(model=model, data=data), config, CLIENTS)
     seen: set[Any] = set()
 
-    def watch(_: int, request: Message, reply: Message) -> Message:
+    def watch(request: Message, reply: Message) -> Message:
         for message in (request, reply):
             for record in message.content.array_records.values():
                 seen.update(a.numpy().dtype for a in record.values() if a.numpy().size > 1)
         return reply
 
-    nodes.mischief = watch
-    serve(nodes, config, model, test_data)
+    finish(grid("fedwcm", strike(watch), app=client_app(model=model, data=data)), model)
     assert seen == {np.dtype(np.float32)}

@@ -1,20 +1,20 @@
 """A negative variance of BatchNorm, which no training gives, enters no model and leaves no honest client."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, RecordDict
 from flwr.client.mod import secaggplus_mod
 from flwr.clientapp.mod import LocalDpMod
 from torch import nn
 
 from fedwcm.experiment.run import Run
 from fedwcm.flower import client_app
-from fedwcm.flower.server.deployment import serve
 
-from .federation import CLIENTS, data, run_config, test_data
-from .wire import Mischief, WireGrid, honest
+from .federation import CLIENTS, FULL, data, finish, grid
+from .wire import Mischief, edit, honest
 
 LIAR = 2
 
@@ -23,25 +23,25 @@ def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
 
 
-def run_federation(mischief: Mischief = honest, mods: Any = (), **changes: Any) -> Run:
-    config = run_config("fedavg", **{"participation.fraction": 1.0, "run.rounds": 2, **changes})
-    nodes = WireGrid(client_app(model=with_batch_norm, data=data, mods=mods), config, CLIENTS)
-    nodes.mischief = mischief
-    finished = serve(nodes, config, with_batch_norm, test_data)
-    assert finished is not None
-    return finished
+def run_federation(mischief: Any = honest, mods: Any = (), **changes: Any) -> Run:
+    app = client_app(model=with_batch_norm, data=data, mods=mods)
+    nodes = grid("fedavg", mischief, app=app, **{**FULL, "run.rounds": 2, **changes})
+    return finish(nodes, with_batch_norm)
 
 
-def lie(client: int, request: Message, reply: Message) -> Message:
-    if client == LIAR and request.metadata.message_type == "train.train":
-        sent = reply.content.array_records["upload"]
-        buffers = np.concatenate([sent["buffers"].numpy()[:8], np.full(8, -50.0, dtype=np.float32)])
-        reply.content["upload"] = ArrayRecord({**sent, "buffers": Array(buffers)})
-    return reply
+def change_buffers(change: Callable[[Any], Any]) -> Mischief:
+    """One client sends other means and variances of BatchNorm than its own."""
+
+    def lie(content: RecordDict) -> None:
+        upload = content.array_records["upload"]
+        upload["buffers"] = Array(change(upload["buffers"].numpy()))
+
+    return edit(lie, {LIAR}, "train.train")
 
 
 def test_a_client_with_a_negative_variance_is_left_out_and_the_run_goes_on() -> None:
-    finished = run_federation(lie)
+    negative = np.full(8, -50.0, dtype=np.float32)
+    finished = run_federation(change_buffers(lambda own: np.concatenate([own[:8], negative])))
     reason = "its upload 'buffers' has -50 in '2.running_var': a variance must be 0 or more"
     assert [record.left_out for record in finished.history] == [{str(LIAR): reason}] * 2
     assert all(record.participants == CLIENTS - 1 for record in finished.history)
@@ -49,13 +49,7 @@ def test_a_client_with_a_negative_variance_is_left_out_and_the_run_goes_on() -> 
 
 def test_statistics_that_are_a_hundred_times_too_large_do_not_blind_the_model() -> None:
     """They are no increment of the model, and enter it by the same bound."""
-
-    def inflate(client: int, request: Message, reply: Message) -> Message:
-        if client == LIAR and request.metadata.message_type == "train.train":
-            sent = reply.content.array_records["upload"]
-            reply.content["upload"] = ArrayRecord({**sent, "buffers": Array(100 * sent["buffers"].numpy())})
-        return reply
-
+    inflate = change_buffers(lambda own: 100 * own)
     fooled, usual = (run_federation(mischief, **{"run.rounds": 4}) for mischief in (inflate, honest))
     assert all(record.participants == CLIENTS for record in fooled.history)
     lies, truth = fooled.model["2.running_var"], usual.model["2.running_var"]

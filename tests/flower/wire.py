@@ -1,7 +1,7 @@
 """A grid in memory on which every message, and every client's context, goes through bytes as on the wire."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,20 @@ from flwr.supercore.task_identity import TaskIdentity
 RUN, SERVER = 7, 1
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN, SERVER, 1
 
-Mischief = Callable[[int, Message, Message], "Message | None"]
+
+@dataclass(frozen=True)
+class Delayed:
+    """An answer that arrives so much later."""
+
+    reply: Message
+    seconds: float
+
+
+Answer = Message | Delayed | None
+Mischief = Callable[[int, Message, Message], Answer]
 """`(client, request, reply) -> reply`: what becomes of an answer on its way; None is silence."""
+Act = Callable[[Message, Message], Answer]
+"""`(request, reply) -> reply`."""
 
 
 class FakeTime:
@@ -39,6 +51,47 @@ CLOCK = FakeTime()
 def honest(client: int, request: Message, reply: Message) -> Message:
     """Nothing happens to the answer."""
     return reply
+
+
+def strike(
+    act: Act,
+    clients: Container[int] | None = None,
+    kind: str | None = None,
+    rounds: Container[int] | None = None,
+) -> Mischief:
+    """Act upon answers of these clients (or all), to messages of this kind, in these rounds."""
+
+    def mischief(client: int, request: Message, reply: Message) -> Answer:
+        hit = kind in (None, request.metadata.message_type) and (clients is None or client in clients)
+        hit = hit and (rounds is None or int(request.metadata.group_id) in rounds)
+        return act(request, reply) if hit else reply
+
+    return mischief
+
+
+def edit(change: Callable[[RecordDict], Any], *where: Any, **named: Any) -> Mischief:
+    """Change the content of answers in place; the other arguments are those of `strike`."""
+
+    def act(_: Message, reply: Message) -> Message:
+        if reply.has_content():
+            change(reply.content)
+        return reply
+
+    return strike(act, *where, **named)
+
+
+def fail(request: Message, _: Message) -> Message:
+    """An error in the place of an answer."""
+    return Message(Error(2, "disk full"), reply_to=request)
+
+
+def fall_silent(_: Message, __: Message) -> None:
+    """No answer."""
+
+
+def delay(seconds: float) -> Act:
+    """An answer that comes so much later."""
+    return lambda _, reply: Delayed(reply, seconds)
 
 
 @dataclass(eq=False)
@@ -69,10 +122,11 @@ class WireGrid(Grid):
         run_config: Mapping[str, Any],
         clients: int,
         node_config: Mapping[str, Any] | None = None,
+        mischief: Mischief = honest,
     ) -> None:
-        self._app, self._run_config, self._node_config = app, dict(run_config), dict(node_config or {})
+        self._app, self.run_config, self._node_config = app, dict(run_config), dict(node_config or {})
         self.nodes: dict[int, Node] = {}
-        self.mischief: Mischief = honest
+        self.mischief = mischief
         self.down: Counter[str] = Counter()
         self.up: Counter[str] = Counter()
         self.log: list[tuple[int, str, str]] = []
@@ -86,18 +140,27 @@ class WireGrid(Grid):
         """Start a SuperNode for this client, with an id that says nothing about the client."""
         node = 10**15 + 7919 * (len(self.nodes) + 3) % 1000 * 10**9
         config = {"partition-id": client, **self._node_config}
-        context = Context(RUN, node, config, RecordDict(), self._run_config)
+        context = Context(RUN, node, config, RecordDict(), self.run_config)
         self.nodes[node] = Node(client, self._app, context_to_proto(context).SerializeToString())
         return node
+
+    def replace(self, client: int) -> None:
+        """Stop this client's node, and start another one in its place."""
+        self.node_of(client).online = False
+        self.start(client)
+
+    def ask_again(self, request: Message, **records: Any) -> Message:
+        """Send a client's node another message like this one, with other records; its reply reaches no server."""
+        node, kind = request.metadata.dst_node_id, request.metadata.message_type
+        return self.nodes[node].handle(Message(RecordDict({**request.content, **records}), node, kind))
+
+    def kinds(self) -> set[str]:
+        """The kinds of messages that were sent."""
+        return {kind for _, kind, _ in self.log}
 
     def node_of(self, client: int) -> Node:
         """The node that runs this client now."""
         return next(node for node in reversed(self.nodes.values()) if node.client == client)
-
-    def delay(self, reply: Message, seconds: float) -> None:
-        """Let this answer arrive so much later."""
-        name = reply.metadata.reply_to_message_id
-        self._belated.append((CLOCK.now + seconds, name, message_to_proto(reply).SerializeToString()))
 
     def get_node_ids(self) -> list[int]:
         CLOCK.sleep(1.0)  # so that time passes between one exchange and the next
@@ -117,17 +180,18 @@ class WireGrid(Grid):
     def _deliver(self, message: Message) -> str:
         self._sent += 1
         message.metadata.__dict__["_message_id"] = name = f"message-{self._sent}"
-        data = message_to_proto(message).SerializeToString()
+        data = _pack(message)
         kind, round_ = message.metadata.message_type, message.metadata.group_id
         node = self.nodes[message.metadata.dst_node_id]
         self.down[f"{kind} {round_}"] += len(data)
         self.log.append((node.client, kind, round_))
         request = message_from_proto(ProtoMessage.FromString(data))
         reply = self.mischief(node.client, request, node.handle(request))
-        if reply is not None:
-            answer = message_to_proto(reply).SerializeToString()
-            self.up[f"{kind} {round_}"] += len(answer)
-            self._answers[name] = answer
+        if isinstance(reply, Delayed):
+            self._belated.append((CLOCK.now + reply.seconds, name, _pack(reply.reply)))
+        elif reply is not None:
+            self._answers[name] = _pack(reply)
+            self.up[f"{kind} {round_}"] += len(self._answers[name])
         return name
 
     def set_run(self, run: Any) -> None:
@@ -139,3 +203,7 @@ class WireGrid(Grid):
 
     def create_message(self, *_: Any, **__: Any) -> Message:
         raise NotImplementedError
+
+
+def _pack(message: Message) -> bytes:
+    return message_to_proto(message).SerializeToString()
