@@ -182,7 +182,7 @@ def test_samples_may_be_half_to_twice_of_what_a_client_first_said() -> None:
 
 BEFORE_ROUND_1: dict[str, dict[str, Bad]] = {
     "query.info": {
-        "nothing": Bad(lambda _: RecordDict(), "its info cannot be read: the record 'info' is missing"),
+        "nothing": Bad(lambda _: RecordDict(), "the record 'info' is missing"),
         "text as number": Bad(entry("info", "client", "one"), "its 'client' is 'one'"),
         "a negative number": Bad(entry("info", "client", -1), "its 'client' is -1"),
         "a number too high": Bad(entry("info", "client", 10**6), "it claims to be client 1000000: 0 to"),
@@ -206,7 +206,7 @@ BEFORE_ROUND_1: dict[str, dict[str, Bad]] = {
         "a field too many": Bad(entry("info", "more", 1), "its info has"),
     },
     "query.counts": {
-        "nothing": Bad(lambda _: RecordDict(), "its counts cannot be read: the record 'counts' is missing"),
+        "nothing": Bad(lambda _: RecordDict(), "the record 'counts' is missing"),
         "too few": Bad(entry("counts", "counts", lambda c: c[:-1]), "it counts 9 classes, the model has 10"),
         "negative": Bad(entry("counts", "counts", lambda c: [-1, *c[1:]]), "its 'counts' is -1"),
         "nan": Bad(entry("counts", "counts", lambda c: [float("nan")] * 10), "its 'counts' is nan"),
@@ -214,7 +214,7 @@ BEFORE_ROUND_1: dict[str, dict[str, Bad]] = {
         "another sum": Bad(entry("counts", "counts", lambda c: [*c[1:], 0]), "it has"),
     },
     "query.statistics": {
-        "nothing": Bad(lambda _: RecordDict(), "its statistics cannot be read"),
+        "nothing": Bad(lambda _: RecordDict(), "the record 'statistics' is missing"),
         "nan": Bad(entry("statistics", "score", float("nan")), "its 'score' is nan"),
         "a list": Bad(entry("statistics", "score", [0.1]), "its 'score' is [0.1]"),
         "another name": Bad(instead("statistics", MetricRecord({"rank": 1})), "its statistics has ['rank']"),

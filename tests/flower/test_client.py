@@ -19,7 +19,7 @@ from fedwcm.flower import Strategy, add_training, client_app
 from fedwcm.flower.app.model import architecture, network, shard, tensors
 from fedwcm.flower.app.options import read
 from fedwcm.flower.client.app import client_id
-from fedwcm.flower.client.state import state_keeper
+from fedwcm.flower.client.state import state_file, write_states
 from fedwcm.flower.info import Admission, ClientInfo
 from fedwcm.flower.records import RequestId
 from fedwcm.flower.server.directory import ClientDirectory, NodeBinding
@@ -248,7 +248,7 @@ def test_ten_thousand_clients_are_taken_in_and_compared_in_no_quadratic_time(
 
 def test_what_a_client_keeps_between_rounds_is_for_its_owner_only(tmp_path: Path) -> None:
     context = Context(1, 2, {"state-dir": str(tmp_path)}, RecordDict(), {})
-    state_keeper(context, RequestId("train", 1, 0, "a")).write({1: {"control": torch.zeros(2)}})
+    write_states(state_file(context, RequestId("train", 1, 0, "a")), {1: {"control": torch.zeros(2)}})
     (path,) = tmp_path.iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
 

@@ -1,29 +1,19 @@
 """A real deployment on 127.0.0.1: TLS, node authentication, a database, five SuperNodes; and what may go wrong."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.flower.app.init import flower_init
 
-from .processes import Program, Site, running_site, wait_until, write_node_key
+from .processes import Program, Site, wait_until, write_node_key
 from .template import CLIENTS, assert_model_of, cohorts_of, in_simulator
 
 pytestmark = pytest.mark.slow
 
 PHASE = 240.0
 """Seconds that one exchange with all clients may take on a busy machine: each answer is a new process."""
-
-
-@pytest.fixture
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """A SuperLink, and a folder with the app; everything is stopped at the end."""
-    flower_init(tmp_path / "app")
-    with running_site(tmp_path) as site:
-        yield site
 
 
 def start_nodes(site: Site) -> dict[int, Program]:

@@ -2,13 +2,11 @@
 
 import http.client
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
-from .processes import HOST, Program, Site, free_port, running_site, wait_until
+from .processes import HOST, Program, Site, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +42,7 @@ def gateway(superlink: int) -> ThreadingHTTPServer:
     return ThreadingHTTPServer((HOST, free_port()), Handler)
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with running_site(tmp_path, secure=False) as site:
-        yield site
-
-
+@pytest.mark.parametrize("site", [False], indirect=True, ids=["insecure"])
 def test_nodes_pass_the_gateway_and_commands_do_not(site: Site) -> None:
     site.superlink()
     server = gateway(site.port)

@@ -16,7 +16,7 @@ from flwr.app import Array, ConfigRecord, Context, Error, Message, RecordDict
 from fedwcm.config.schema import Component, Config
 from fedwcm.experiment.run import Run
 from fedwcm.flower.client.privacy import require_allowed_code, stored_noisy_counts
-from fedwcm.flower.client.state import state_keeper
+from fedwcm.flower.client.state import state_file
 from fedwcm.flower.records import RequestId
 
 from .federation import CLIENTS, FULL, OTHERS, VICTIM, assert_same_model, counts_of, finish, grid, on_flower
@@ -29,8 +29,8 @@ TRAIN = "train.train"
 def test_a_server_names_no_file_outside_a_node_s_state_folder(run_id: str, tmp_path: Path) -> None:
     context = Context(1, 2, {"state-dir": str(tmp_path / "state")}, RecordDict(), {})
     with pytest.raises(ValueError, match="run_id"):
-        state_keeper(context, RequestId("train", 1, 0, run_id))
-    assert state_keeper(context, RequestId("train", 1, 0, "0123456789abcdef"))
+        state_file(context, RequestId("train", 1, 0, run_id))
+    assert state_file(context, RequestId("train", 1, 0, "0123456789abcdef"))
 
 
 @pytest.mark.parametrize("kind", ["method", "loss", "sampler"])

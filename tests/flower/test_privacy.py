@@ -136,7 +136,7 @@ def test_a_secret_key_is_gone_once_it_has_answered() -> None:
     ("bad", "words"),
     [
         (None, "no answer within"),
-        (RecordDict(), "its encrypted message is None"),
+        (RecordDict(), "the record 'encrypted' is missing"),
         (RecordDict({"encrypted": ConfigRecord({"data": bytes(10**6)})}), "1,000,000 bytes"),
         (RecordDict({"encrypted": ConfigRecord({"data": b"PK\x03\x04"})}), "4 bytes are not a message"),
     ],

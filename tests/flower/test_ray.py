@@ -1,27 +1,18 @@
 """Flower's own simulation, on Ray, with the same app: the same model as in our simulator."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fedwcm.experiment.folder import RunFolder
-from fedwcm.flower.app.init import flower_init
 
-from .processes import Site, running_site, wait_until
+from .processes import Site, wait_until
 from .template import CLIENTS, assert_model_of, cohorts_of, in_simulator
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedwcm[flower]'")
 
 ROUNDS = 2
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    flower_init(tmp_path / "app")
-    with running_site(tmp_path, secure=False) as site:
-        yield site
 
 
 def run_federation(site: Site, method: str) -> Path:
@@ -35,6 +26,7 @@ def run_federation(site: Site, method: str) -> Path:
     return out
 
 
+@pytest.mark.parametrize("site", [False], indirect=True, ids=["insecure"])
 def test_ray_simulation_gives_the_simulator_s_model(site: Site) -> None:
     """SCAFFOLD keeps state on the clients, here in Flower's context; FedWCM counts classes and asks for scores."""
     site.superlink("--simulation")

@@ -1,6 +1,7 @@
 """What the privacy tests share: a skip with its reason, and transports on which things go wrong."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedwcm.privacy import ClassTotals, Client, Receive, Server, Transport, loopback
-from fedwcm.privacy.messages import size_limit
+from fedwcm.privacy.messages import Decrypted, DecryptRequest, size_limit
 from fedwcm.privacy.wire import Message
 
 needs_tenseal = pytest.mark.skipif(
@@ -59,3 +60,16 @@ def total_of(counts: Mapping[str, NDArray[np.int64]], without: Iterable[str] = (
     absent = set(without)
     totals: list[int] = np.sum([row for name, row in counts.items() if name not in absent], axis=0).tolist()
     return totals
+
+
+def lie_once(lied: list[str], change: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Tamper:
+    """The first key holder that decrypts a sum, whose name is noted, says that other totals came out."""
+
+    def lie(name: str, request: Message, reply: bytes) -> Replies:
+        if isinstance(request, DecryptRequest) and not lied:
+            lied.append(name)
+            decrypted = Decrypted.from_bytes(reply, len(reply))
+            reply = replace(decrypted, totals=change(decrypted.totals)).to_bytes()
+        return [(name, reply)]
+
+    return lie

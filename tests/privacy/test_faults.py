@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwcm.privacy import Client, Contributor, ProtocolError, Server, loopback, sum_counts
+from fedwcm.privacy import Client, ProtocolError, Server, loopback
 from fedwcm.privacy.bfv import MAX_CIPHERTEXT_BYTES, SecretKey
 from fedwcm.privacy.encoding import Ints
 from fedwcm.privacy.messages import (
@@ -21,7 +21,17 @@ from fedwcm.privacy.messages import (
     size_limit,
 )
 from fedwcm.privacy.wire import Message
-from tests.privacy.support import CLASSES, Replies, clients_of, needs_tenseal, run, some_counts, tampered, total_of
+from tests.privacy.support import (
+    CLASSES,
+    Replies,
+    clients_of,
+    lie_once,
+    needs_tenseal,
+    run,
+    some_counts,
+    tampered,
+    total_of,
+)
 
 pytestmark = needs_tenseal
 
@@ -190,7 +200,7 @@ def test_a_second_contribution_is_refused_even_if_it_is_fresh() -> None:
 
     def again(name: str, request: Message, reply: bytes) -> Replies:
         if name == BAD and isinstance(request, CountRequest):
-            return [(name, reply), (name, Contributor(name, counts[name]).contribute(request).to_bytes())]
+            return [(name, reply), (name, Client(name, counts[name]).contribute(request).to_bytes())]
         return [(name, reply)]
 
     result = run(counts, again)
@@ -239,15 +249,14 @@ def test_a_reply_that_nobody_asked_for_is_refused() -> None:
     assert {refused.sender for refused in result.refused} == {"stranger"}
 
 
+def under_another_key(contribution: Contribution) -> bytes:
+    request = CountRequest(contribution.session, contribution.key_id, CLASSES, SecretKey.generate()[1])
+    return with_ciphertext(contribution, Client("anyone", [1] * CLASSES).contribute(request).ciphertexts[0])
+
+
 def test_a_readable_ciphertext_that_is_no_contribution_costs_only_the_part_it_is_in() -> None:
     """Under another key it is indistinguishable to the server; the sum opens to noise, and is not used."""
     counts = some_counts(12)
-    stray = Contributor("anyone", [1] * CLASSES)
-
-    def under_another_key(contribution: Contribution) -> bytes:
-        request = CountRequest(contribution.session, contribution.key_id, CLASSES, SecretKey.generate()[1])
-        return with_ciphertext(contribution, stray.contribute(request).ciphertexts[0])
-
     result = run(counts, spoiled(under_another_key))
     assert BAD in result.left_out
     assert len(result.left_out) < 6, "at most one less than twice min_contributors"
@@ -259,12 +268,6 @@ def test_a_readable_ciphertext_that_is_no_contribution_costs_only_the_part_it_is
 def test_one_nonsense_ciphertext_costs_its_sender_alone_and_names_it() -> None:
     """A sum that nobody can read tells nothing, so it may be tried without each of them in turn."""
     counts = some_counts(5)
-    stray = Contributor("anyone", [1] * CLASSES)
-
-    def under_another_key(contribution: Contribution) -> bytes:
-        request = CountRequest(contribution.session, contribution.key_id, CLASSES, SecretKey.generate()[1])
-        return with_ciphertext(contribution, stray.contribute(request).ciphertexts[0])
-
     result = run(counts, spoiled(under_another_key))
     assert result.left_out == (BAD,)
     assert result.totals.tolist() == total_of(counts, without=[BAD])
@@ -301,16 +304,8 @@ def test_a_key_holder_that_sends_its_secret_key_is_refused_and_replaced() -> Non
 
 @pytest.mark.parametrize("totals", [(0,) * (CLASSES + 1), (2**60,) * CLASSES], ids=["too many", "too large"])
 def test_an_opening_that_cannot_be_the_sum_is_refused_and_the_group_asks_another(totals: tuple[int, ...]) -> None:
-    counts = some_counts(4)
-    lied: list[str] = []
-
-    def lie(name: str, request: Message, reply: bytes) -> Replies:
-        if isinstance(request, DecryptRequest) and not lied:
-            lied.append(name)
-            reply = replace(Decrypted.from_bytes(reply, LIMIT), totals=totals).to_bytes()
-        return [(name, reply)]
-
-    result = run(counts, lie)
+    counts, lied = some_counts(4), list[str]()
+    result = run(counts, lie_once(lied, lambda _: totals))
     assert result.refused[0].sender == lied[0]
     assert result.totals.tolist() == total_of(counts)
 
@@ -327,13 +322,7 @@ def believing(most: int) -> Callable[[Sequence[str], Ints], None]:
 
 def test_totals_that_cannot_be_true_cost_their_key_holder_its_part_and_nobody_else() -> None:
     counts, lied = some_counts(4), list[str]()
-
-    def lie(name: str, request: Message, reply: bytes) -> Replies:
-        if isinstance(request, DecryptRequest) and not lied:
-            lied.append(name)
-            reply = replace(Decrypted.from_bytes(reply, LIMIT), totals=(0,) * CLASSES).to_bytes()
-        return [(name, reply)]
-
+    lie = lie_once(lied, lambda _: (0,) * CLASSES)
     server = Server(tuple(counts), CLASSES, check_totals=believing(CLASSES * 10**6))
     result = server.run(tampered(clients_of(counts), lie))
     assert [(refused.sender, refused.reason) for refused in result.refused] == [
@@ -374,10 +363,3 @@ def test_a_reason_to_decline_is_passed_on_in_part() -> None:
 
     (refused,) = run(counts, wordy).refused
     assert refused.reason == "declines: " + "why " * 75
-
-
-def test_summing_again_with_the_same_clients_gives_the_same_totals() -> None:
-    counts = some_counts(4)
-    assert (
-        sum_counts(counts).totals.tolist() == sum_counts(counts, key_holders=1).totals.tolist() == total_of(counts)
-    )

@@ -53,8 +53,7 @@ def test_the_noise_follows_the_discrete_laplace_distribution(epsilon: float) -> 
         assert (noise == j).mean() == pytest.approx(expected, abs=5 * np.sqrt(expected / DRAWS))
 
 
-@pytest.mark.parametrize("mode", ["none", "he"])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize(("mode", "epsilon"), [("none", 0.1), ("none", 1.0), ("he", 1.0)])
 def test_noise_does_not_flatten_the_tail(epsilon: float, mode: Literal["none", "he"]) -> None:
     """The sum over clients has the exact counts as its mean, in classes that most of them lack as well."""
     runs, clients = (300, 100) if mode == "none" else (3, 20)
@@ -92,5 +91,5 @@ def test_the_same_generator_gives_the_same_noise_and_a_simulated_run_has_its_see
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, float("inf"), float("nan"), 1e-9])
 def test_an_epsilon_that_promises_nothing_is_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="epsilon must be"):
+    with pytest.raises(ValueError, match=r"epsilon = .* must be a number of at least"):
         noisy_counts([1], epsilon, np.random.default_rng(0))

@@ -1,7 +1,6 @@
 """Sums that are repeated over other clients: their differences must not be the counts of a few."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -10,13 +9,13 @@ import pytest
 from fedwcm.privacy import ClassTotals, ProtocolError, Receive, Server, Transport, loopback
 from fedwcm.privacy.encoding import Ints
 from fedwcm.privacy.groups import Disclosed
-from fedwcm.privacy.messages import Decrypted, DecryptRequest, size_limit
+from fedwcm.privacy.messages import DecryptRequest
 from fedwcm.privacy.wire import Message
 from tests.privacy.support import (
     CLASSES,
     Replies,
-    Tamper,
     clients_of,
+    lie_once,
     needs_tenseal,
     some_counts,
     tampered,
@@ -115,17 +114,9 @@ def test_no_combination_of_sums_concerns_fewer_clients_than_the_smallest_part(se
 # --- key holders that confirm each other ------------------------------------------------------------
 
 
-def swapped(lied: list[str]) -> Tamper:
-    """The first key holder that decrypts a sum swaps two classes, which no check of their sum can see."""
-
-    def lie(name: str, request: Message, reply: bytes) -> Replies:
-        if isinstance(request, DecryptRequest) and not lied:
-            lied.append(name)
-            content = Decrypted.from_bytes(reply, size_limit(CLASSES))
-            reply = replace(content, totals=(*content.totals[1::-1], *content.totals[2:])).to_bytes()
-        return [(name, reply)]
-
-    return lie
+def swap(totals: tuple[int, ...]) -> tuple[int, ...]:
+    """Two classes change places, which no check of their sum can see."""
+    return (*totals[1::-1], *totals[2:])
 
 
 @needs_tenseal
@@ -133,12 +124,12 @@ def swapped(lied: list[str]) -> Tamper:
 def test_a_key_holder_that_lies_within_all_bounds_is_found_by_two_others(clients: int) -> None:
     counts, lied = some_counts(clients), list[str]()
     server = Server(tuple(counts), CLASSES, confirmations=2)
-    result = server.run(tampered(clients_of(counts), swapped(lied)))
+    result = server.run(tampered(clients_of(counts), lie_once(lied, swap)))
     assert result.totals.tolist() == total_of(counts)
     wrong = "its totals are not those that two others decrypted"
     assert [(refused.sender, refused.reason) for refused in result.refused] == [(lied[0], wrong)]
     assert not server.unconfirmed
-    unchecked = Server(tuple(counts), CLASSES).run(tampered(clients_of(counts), swapped([])))
+    unchecked = Server(tuple(counts), CLASSES).run(tampered(clients_of(counts), lie_once([], swap)))
     assert unchecked.totals.tolist() != total_of(counts), "one key holder alone is believed"
 
 

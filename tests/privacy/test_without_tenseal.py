@@ -54,8 +54,8 @@ def test_more_contributors_than_a_key_holder_can_sum_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"key_holders": 0}, "key_holders must be at least 1, not 0"),
-        ({"min_contributors": 1}, "min_contributors must be from 2"),
+        ({"key_holders": 0}, "key_holders = 0 is not allowed: it must be at least 1"),
+        ({"min_contributors": 1}, "min_contributors = 1 is not allowed: it must be from 2 to 16,384"),
     ],
 )
 def test_options_out_of_range_are_named(options: dict[str, int], message: str) -> None:
@@ -84,5 +84,5 @@ def test_two_clients_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 257])
 def test_a_name_that_fits_in_no_message_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="name must have 1 to 256 bytes"):
+    with pytest.raises(ValueError, match="it must be 1 to 256 bytes long"):
         Client(name, [1])

@@ -9,16 +9,9 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 
 from fedwcm.engine.network import Network
+from fedwcm.flower import untrusted
 from fedwcm.flower.app.model import architecture, class_scores, fingerprint, frozen_parts
-from fedwcm.flower.untrusted import (
-    UnusableError,
-    read_float,
-    read_int,
-    read_list,
-    read_str,
-    require_names,
-    short_repr,
-)
+from fedwcm.flower.untrusted import UnusableError, short_repr
 
 DTYPES = ("float32", "int64", "int32", "int16", "int8", "uint8", "bool")
 LARGEST_INPUT = 2**22
@@ -71,23 +64,22 @@ class Admission:
 
     def read(self, content: RecordDict) -> ClientInfo:
         """Return a client's info; raises an UnusableError if it is invalid, or does not match the server's."""
-        if "info" not in content.config_records:
-            raise UnusableError("its info cannot be read: the record 'info' is missing")
-        facts = dict(content.config_records["info"])
-        require_names("info", facts, ClientInfo.__dataclass_fields__)
-        if read_str(facts, "version") != self.version:
+        facts = untrusted.read_record(content, "info")
+        untrusted.require_names("info", facts, ClientInfo.__dataclass_fields__)
+        if untrusted.read_str(facts, "version") != self.version:
             raise UnusableError(f"it has fedwcm {short_repr(facts['version'])}, the server has {self.version!r}")
-        self._require_same_model(read_list(facts, "model"))
-        self._require_same_frozen(read_list(facts, "frozen"))
-        shape = tuple(
-            read_int({"input_shape": n}, "input_shape", 0, 2**31) for n in read_list(facts, "input_shape")
-        )
+        self._require_same_model(untrusted.read_list(facts, "model"))
+        self._require_same_frozen(untrusted.read_list(facts, "frozen"))
+        shape = [
+            untrusted.read_int({"input_shape": size}, "input_shape", 0, LARGEST_NUMBER)
+            for size in untrusted.read_list(facts, "input_shape")
+        ]
         info = ClientInfo(
-            client=read_int(facts, "client", 0, LARGEST_NUMBER),
-            samples=read_int(facts, "samples", 1, self.max_samples or LARGEST_NUMBER),
-            classes=read_int(facts, "classes", 1, LARGEST_NUMBER),
-            input_shape=shape,
-            input_dtype=read_str(facts, "input_dtype"),
+            client=untrusted.read_int(facts, "client", 0, LARGEST_NUMBER),
+            samples=untrusted.read_int(facts, "samples", 1, self.max_samples or LARGEST_NUMBER),
+            classes=untrusted.read_int(facts, "classes", 1, LARGEST_NUMBER),
+            input_shape=tuple(shape),
+            input_dtype=untrusted.read_str(facts, "input_dtype"),
             model=(),
             version=self.version,
         )
@@ -113,7 +105,7 @@ class Admission:
         if len(theirs) != len(own):
             raise UnusableError(f"its model has {len(theirs)} frozen parameters, the server's has {len(own)}")
         for (name, entries), other in zip(own.items(), theirs, strict=True):
-            difference = abs(fingerprint(entries) - read_float({"frozen": other}, "frozen"))
+            difference = abs(fingerprint(entries) - untrusted.read_float({"frozen": other}, "frozen"))
             if difference > SAME_FROZEN * float(entries.norm()):
                 raise UnusableError(
                     f"its frozen parameter {name!r} differs from the server's: what is not trained is never sent, "

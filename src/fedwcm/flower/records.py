@@ -7,10 +7,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from torch import Tensor
 
 from fedwcm.config.schema import Config
 from fedwcm.config.settings import from_settings, to_settings
-from fedwcm.core.types import Population, Report, State
+from fedwcm.core.types import Layout, Population, Report, State
 from fedwcm.engine.client import Broadcast, ClientUpdates, Task
 from fedwcm.engine.rounds import CLIPPED
 from fedwcm.privacy.options import PrivacyOptions
@@ -23,8 +24,6 @@ REPORT = "report/"
 """Prefix of the method's report among the numbers of an answer."""
 FINITE = "finite"
 """Entry of an answer, False if the upload has a NaN or an infinity and is not sent."""
-
-
 VARIANCE = "running_var"
 """The name that torch gives these buffers in every layer that has them."""
 
@@ -142,14 +141,19 @@ def read_request(content: RecordDict, device: torch.device) -> tuple[RequestId, 
     return request_id, sent, facts["last_used"]
 
 
+def report_record(report: Report) -> MetricRecord:
+    """Return one client's numbers as a record."""
+    return MetricRecord({key: float(values[0]) for key, values in report.items()})
+
+
 def answer(request_id: RequestId, samples: int, result: ClientUpdates) -> RecordDict:
     """Return one client's answer; its result has one row."""
-    numbers = {REPORT + key: float(values[0]) for key, values in result.report.items()}
-    own = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
+    report = {REPORT + key: values for key, values in result.report.items()}
+    numbers = {**report, "lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
     return RecordDict(
         {
             "upload": to_arrays({key: value[0] for key, value in result.upload.items()}),
-            "numbers": MetricRecord({**numbers, **{key: float(values[0]) for key, values in own.items()}}),
+            "numbers": report_record(numbers),
             "answers": ConfigRecord({**vars(request_id), "samples": samples}),
         }
     )
@@ -158,11 +162,6 @@ def answer(request_id: RequestId, samples: int, result: ClientUpdates) -> Record
 def with_clipped(content: RecordDict, clipped: bool) -> MetricRecord:
     """Return the numbers of an answer, and whether the client has scaled its increment down to the bound."""
     return MetricRecord({**content.metric_records["numbers"], REPORT + CLIPPED: float(clipped)})
-
-
-def report_record(report: Report) -> MetricRecord:
-    """Return one client's report."""
-    return MetricRecord({key: float(values[0]) for key, values in report.items()})
 
 
 def to_bytes_record(data: bytes) -> RecordDict:
@@ -175,6 +174,6 @@ def from_bytes_record(content: RecordDict) -> bytes:
     return cast(bytes, content.config_records["encrypted"]["data"])
 
 
-def is_variance(name: str) -> bool:
-    """Return whether a buffer of this name holds running variances."""
-    return name.rpartition(".")[2] == VARIANCE
+def running_variances(buffers: Tensor, layout: Layout) -> State:
+    """Return views of the running variances in flat buffers, by name."""
+    return {key: v for key, v in layout.unflatten(buffers).items() if key.rpartition(".")[2] == VARIANCE}

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Mapping
+from typing import TypeVar
 
-from flwr.app import Message
+from flwr.app import Message, RecordDict
 
 from fedwcm.core.types import Fault, LeftOut
+
+T = TypeVar("T")
 
 LONGEST = 80
 """Most characters of a wrong value that are quoted: a client decides how long it is."""
@@ -28,9 +31,17 @@ def refuse_error(reply: Message) -> None:
         raise UnusableError("its answer is empty")
 
 
+def read_record(content: RecordDict, name: str) -> dict[str, object]:
+    """Return a record of numbers and texts."""
+    record = {**content.config_records, **content.metric_records}.get(name)
+    if record is None:
+        raise UnusableError(f"its answer cannot be read: the record {name!r} is missing")
+    return dict(record)
+
+
 def read_int(values: Mapping[str, object], name: str, least: int, most: int) -> int:
     """Return a whole number from a record."""
-    value = _require_field(values, name)
+    value = _read(values, name, object, "a number")
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise UnusableError(
             f"its {name!r} is {short_repr(value)}: it must be a whole number from {least} to {most}"
@@ -40,7 +51,7 @@ def read_int(values: Mapping[str, object], name: str, least: int, most: int) -> 
 
 def read_float(values: Mapping[str, object], name: str, least: float = -math.inf, most: float = math.inf) -> float:
     """Return a number from a record: finite, and in this range."""
-    value = _require_field(values, name)
+    value = _read(values, name, object, "a number")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be a finite number")
     if not least <= value <= most:
@@ -50,18 +61,12 @@ def read_float(values: Mapping[str, object], name: str, least: float = -math.inf
 
 def read_str(values: Mapping[str, object], name: str) -> str:
     """Return text from a record."""
-    value = _require_field(values, name)
-    if not isinstance(value, str):
-        raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be text")
-    return value
+    return _read(values, name, str, "text")
 
 
 def read_list(values: Mapping[str, object], name: str) -> list[object]:
     """Return a list from a record."""
-    value = _require_field(values, name)
-    if not isinstance(value, list):
-        raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be a list")
-    return value
+    return _read(values, name, list, "a list")
 
 
 def require_names(what: str, got: Mapping[str, object], wanted: Mapping[str, object]) -> None:
@@ -76,7 +81,10 @@ def short_repr(value: object) -> str:
     return quoted if len(quoted) <= LONGEST else quoted[:LONGEST] + "…"
 
 
-def _require_field(values: Mapping[str, object], name: str) -> object:
+def _read(values: Mapping[str, object], name: str, kind: type[T], what: str) -> T:
     if name not in values:
         raise UnusableError(f"its {name!r} is missing")
-    return values[name]
+    value = values[name]
+    if not isinstance(value, kind):
+        raise UnusableError(f"its {name!r} is {short_repr(value)}: it must be {what}")
+    return value

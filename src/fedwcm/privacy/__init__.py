@@ -5,7 +5,7 @@ which answers a request in bytes with a reply in bytes, and run a `Server` over 
 """
 
 from fedwcm.privacy.bench import BenchmarkRow, benchmark, format_benchmark
-from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client, Contributor, KeyHolder
+from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client, KeyHolder
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, MAX_COUNT
 from fedwcm.privacy.options import noisy_counts
 from fedwcm.privacy.server import ClassTotals, Receive, Refused, Server, Transport, loopback, sum_counts
@@ -18,7 +18,6 @@ __all__ = [
     "BenchmarkRow",
     "ClassTotals",
     "Client",
-    "Contributor",
     "KeyHolder",
     "ProtocolError",
     "Receive",

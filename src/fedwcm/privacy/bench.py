@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from fedwcm.privacy.bfv import PublicContext, SecretKey
 from fedwcm.privacy.encoding import to_slots
 from fedwcm.privacy.server import sum_counts
 
-PAPER_PLAINTEXT_BYTES = {10: 136, 20: 216, 50: 456, 100: 856}
-PAPER_CIPHERTEXT_BYTES = {10: 88_556, 20: 88_554, 50: 88_631, 100: 88_548}
+PAPER_BYTES = {10: (136, 88_556), 20: (216, 88_554), 50: (456, 88_631), 100: (856, 88_548)}
+"""By the number of classes, a plaintext and a ciphertext."""
 PAPER_SECONDS_PER_CLIENT = 0.0017
 PAPER_TOTAL_MB = 13.05
 PAPER_CLIENTS = 100
@@ -38,16 +38,8 @@ class BenchmarkRow:
     def scale_to(self, clients: int) -> "BenchmarkRow":
         """Return the costs scaled to another number of clients: bytes and seconds are proportional to it."""
         factor = clients / self.clients
-        return BenchmarkRow(
-            self.classes,
-            clients,
-            self.plaintext_bytes,
-            self.ciphertext_bytes,
-            self.seconds_per_client,
-            round(self.bytes_up * factor),
-            round(self.bytes_down * factor),
-            self.seconds * factor,
-        )
+        up, down = round(self.bytes_up * factor), round(self.bytes_down * factor)
+        return replace(self, clients=clients, bytes_up=up, bytes_down=down, seconds=self.seconds * factor)
 
 
 def benchmark(classes: Sequence[int] = (10, 20, 50, 100, 1000), clients: int = 100) -> list[BenchmarkRow]:
@@ -61,14 +53,14 @@ def format_benchmark(rows: Sequence[BenchmarkRow], more_clients: int = 10_000) -
     each = [["classes", "plaintext B", "paper", "ciphertext B", "paper", "encryption CPU s", "paper"]]
     total = [["classes", "clients", "up MB", "down MB", "total MB", "paper", "CPU s", ""]]
     for row in rows:
-        known = row.classes in PAPER_CIPHERTEXT_BYTES
+        paper = [f"{size:,}" for size in PAPER_BYTES.get(row.classes, ())] or ["–", "–"]
         each.append(
             [
                 f"{row.classes:,}",
                 f"{row.plaintext_bytes:,}",
-                f"{PAPER_PLAINTEXT_BYTES[row.classes]:,}" if known else "–",
+                paper[0],
                 f"{row.ciphertext_bytes:,}",
-                f"{PAPER_CIPHERTEXT_BYTES[row.classes]:,}" if known else "–",
+                paper[1],
                 f"{row.seconds_per_client:.4f}",
                 f"{PAPER_SECONDS_PER_CLIENT}" if row.classes == 10 else "–",
             ]

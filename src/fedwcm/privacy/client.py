@@ -1,6 +1,6 @@
-"""The client's side: a contributor encrypts its counts, a key holder decrypts one sum.
+"""The client's side: it encrypts its counts, and as a key holder decrypts one sum.
 
-`Client` is both. It takes a request and returns a reply, both in bytes: an engine has to connect nothing else.
+`Client` does both. It takes a request and returns a reply, both in bytes: an engine has to connect nothing else.
 """
 
 import secrets
@@ -9,6 +9,7 @@ from typing import Self
 
 from numpy.typing import ArrayLike
 
+from fedwcm.core.checks import require
 from fedwcm.privacy import encoding, messages
 from fedwcm.privacy.bfv import PublicContext, SecretKey
 from fedwcm.privacy.wire import SESSION_BYTES, Message, ProtocolError
@@ -20,41 +21,16 @@ _KEY_ID_BYTES = 16
 _NO_SESSION = bytes(SESSION_BYTES)
 
 
-def checked_name(name: str) -> str:
-    """Return the name, if it fits into a message."""
-    if not 1 <= len(name.encode()) <= messages.MAX_NAME_BYTES:
-        raise ValueError(f"name must have 1 to {messages.MAX_NAME_BYTES} bytes, not {len(name.encode())}")
-    return name
+def require_name(name: str) -> None:
+    """Raise ValueError if the name does not fit into a message."""
+    allowed = f"1 to {messages.MAX_NAME_BYTES} bytes long"
+    require(1 <= len(name.encode()) <= messages.MAX_NAME_BYTES, "name", name, allowed)
 
 
-def checked_minimum(min_contributors: int) -> int:
-    """Return the smallest sum to decrypt: at least two contributors, or it would be one client's counts."""
-    if not 2 <= min_contributors <= encoding.MAX_CONTRIBUTORS:
-        raise ValueError(
-            f"min_contributors must be from 2 to {encoding.MAX_CONTRIBUTORS:,}, not {min_contributors}"
-        )
-    return min_contributors
-
-
-class Contributor:
-    """Holds one client's class counts and reveals them only encrypted."""
-
-    def __init__(self, name: str, counts: ArrayLike) -> None:
-        self.name = checked_name(name)
-        self._counts = encoding.checked_counts(counts)
-
-    @property
-    def classes(self) -> int:
-        """The number of classes."""
-        return len(self._counts)
-
-    def contribute(self, request: messages.CountRequest) -> messages.Contribution:
-        """Return the counts, encrypted under the key of the request."""
-        if request.classes != self.classes:
-            raise ProtocolError(f"{request.classes} classes are requested, {self.classes} are counted")
-        context = PublicContext(request.context)
-        ciphertexts = tuple(context.encrypt(slots) for slots in encoding.to_slots(self._counts))
-        return messages.Contribution(request.session, self.name, request.key_id, ciphertexts)
+def require_minimum(least: int) -> None:
+    """Raise ValueError if so few contributors cannot be the smallest sum: one would be one client's counts."""
+    most = encoding.MAX_CONTRIBUTORS
+    require(2 <= least <= most, "min_contributors", least, f"from 2 to {most:,}")
 
 
 class KeyHolder:
@@ -140,28 +116,38 @@ class Client:
         min_contributors: int = MIN_CONTRIBUTORS,
         key_holder: KeyHolder | None = None,
     ) -> None:
+        require_name(name)
+        require_minimum(min_contributors)
         self.key_holder = key_holder
-        self._contributor = Contributor(name, counts)
-        self._min_contributors = checked_minimum(min_contributors)
+        self._name, self._min_contributors = name, min_contributors
+        self._counts = encoding.checked_counts(counts)
 
     def answer(self, request: bytes) -> bytes:
         """Reply to a request. A request that cannot or must not be served is declined, with the reason."""
         session = _NO_SESSION
         try:
-            message = Message.from_bytes(request, messages.size_limit(self._contributor.classes))
+            message = Message.from_bytes(request, messages.size_limit(len(self._counts)))
             session = message.session
             return self._reply(message).to_bytes()
         except ProtocolError as error:
-            return messages.Declined(session, self._contributor.name, str(error)).to_bytes()
+            return messages.Declined(session, self._name, str(error)).to_bytes()
+
+    def contribute(self, request: messages.CountRequest) -> messages.Contribution:
+        """Return the counts, encrypted under the key of the request."""
+        if request.classes != len(self._counts):
+            raise ProtocolError(f"{request.classes} classes are requested, {len(self._counts)} are counted")
+        context = PublicContext(request.context)
+        ciphertexts = tuple(context.encrypt(slots) for slots in encoding.to_slots(self._counts))
+        return messages.Contribution(request.session, self._name, request.key_id, ciphertexts)
 
     def _reply(self, message: Message) -> messages.Reply:
         match message:
             case messages.KeyRequest():
-                name = self._contributor.name
-                self.key_holder, public = KeyHolder.generate(name, message.session, self._min_contributors)
+                least = self._min_contributors
+                self.key_holder, public = KeyHolder.generate(self._name, message.session, least)
                 return public
             case messages.CountRequest():
-                return self._contributor.contribute(message)
+                return self.contribute(message)
             case messages.DecryptRequest():
                 return self._decrypt(message)
         raise ProtocolError(f"a client does not answer {type(message).__name__}")

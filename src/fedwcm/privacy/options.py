@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedwcm.core.checks import require, require_choices
-from fedwcm.privacy.client import MIN_CONTRIBUTORS
-from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, MAX_COUNT, Ints, checked_counts
+from fedwcm.privacy.client import MIN_CONTRIBUTORS, require_minimum
+from fedwcm.privacy.encoding import MAX_COUNT, Ints, checked_counts
 from fedwcm.utils.field_types import Flag
 
 MIN_EPSILON = 1e-6
@@ -40,8 +40,8 @@ def noise_bound(epsilon: float | None) -> int:
 
 
 def _checked_epsilon(epsilon: float) -> float:
-    if not (np.isfinite(epsilon) and epsilon >= MIN_EPSILON):
-        raise ValueError(f"epsilon must be a number of at least {MIN_EPSILON:g}, not {epsilon!r}")
+    possible = math.isfinite(epsilon) and epsilon >= MIN_EPSILON
+    require(possible, "epsilon", epsilon, f"a number of at least {MIN_EPSILON:g}")
     return epsilon
 
 
@@ -77,16 +77,9 @@ class PrivacyOptions:
     def __post_init__(self) -> None:
         require_choices(self)
         require(self.key_holders >= 1, "key_holders", self.key_holders, "at least 1")
-        least, most = 2, MAX_CONTRIBUTORS
-        require(
-            least <= self.min_contributors <= most,
-            "min_contributors",
-            self.min_contributors,
-            f"from {least} to {most:,}",
-        )
+        require_minimum(self.min_contributors)
         require(self.score_levels >= 0, "score_levels", self.score_levels, "0 (exact) or more")
-        possible = self.epsilon is None or self.epsilon >= MIN_EPSILON
-        require(possible, "epsilon", self.epsilon, f"at least {MIN_EPSILON:g}, or none")
+        noise_bound(self.epsilon)
 
     @property
     def protects(self) -> bool:

@@ -20,8 +20,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedwcm.core.checks import require
 from fedwcm.privacy import messages
-from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client, checked_minimum, checked_name
+from fedwcm.privacy.client import MIN_CONTRIBUTORS, Client, require_minimum, require_name
 from fedwcm.privacy.encoding import MAX_CONTRIBUTORS, Ints
 from fedwcm.privacy.groups import Disclosed, Group, TotalsCheck
 from fedwcm.privacy.wire import SESSION_BYTES, ProtocolError
@@ -311,14 +312,12 @@ class Server:
 
 def _check(clients: Sequence[str], classes: int, key_holders: int, min_contributors: int) -> None:
     for name in clients:
-        checked_name(name)
+        require_name(name)
     if len(set(clients)) != len(clients):
         raise ValueError(f"clients must have different names: {len(clients)} clients, {len(set(clients))} names")
-    if classes < 1:
-        raise ValueError(f"classes must be at least 1, not {classes}")
-    if key_holders < 1:
-        raise ValueError(f"key_holders must be at least 1, not {key_holders}")
-    checked_minimum(min_contributors)
+    require(classes >= 1, "classes", classes, "at least 1")
+    require(key_holders >= 1, "key_holders", key_holders, "at least 1")
+    require_minimum(min_contributors)
     needed = key_holders * min_contributors
     if len(clients) < needed:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib.resources import as_file, files
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ from typing import Any
 
 import tomli_w
 from click import ClickException
-from flwr.common.config import parse_config_args
+from flwr.common.config import flatten_dict, parse_config_args
 
 from fedwcm.config.flags import about
 from fedwcm.config.options import plain
@@ -123,11 +123,4 @@ def listed_options(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path} does not exist: the folder must be that of a Flower app")
     app = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("flwr", {}).get("app", {})
-    return _flat(app.get("config", {}))
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
+    return flatten_dict(app.get("config"))

@@ -104,23 +104,17 @@ class FlowerOptions:
     out: str = ""
 
     def __post_init__(self) -> None:
-        require(self.clients >= 0, "clients", self.clients, "0 (all that are connected) or more")
+        for name in ("clients", "min_available", "min_evaluate", "enough", "grace", "max_samples", "patience"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         require(self.min_clients >= 1, "min_clients", self.min_clients, "at least 1")
-        require(self.min_available >= 0, "min_available", self.min_available, "0 or more")
-        require(self.min_evaluate >= 0, "min_evaluate", self.min_evaluate, "0 or more")
         require(self.timeout > 0, "timeout", self.timeout, "positive")
-        require(self.enough >= 0, "enough", self.enough, "0 (wait for all) or more")
-        require(
-            not self.enough or self.enough >= self.min_clients, "enough", self.enough, "0, or at least min_clients"
-        )
+        sufficient = not self.enough or self.enough >= self.min_clients
+        require(sufficient, "enough", self.enough, "0 (wait for all), or at least min_clients")
         require(0 <= self.fraction_evaluate <= 1, "fraction_evaluate", self.fraction_evaluate, "in [0, 1]")
         evaluates = not self.own_mix or self.fraction_evaluate > 0
         require(evaluates, "own_mix", self.own_mix, "false without fraction_evaluate: clients test no model then")
-        require(self.grace >= 0, "grace", self.grace, "non-negative")
         limit = f"positive and at most {WIDEST_RANGE:g}"
         require(0 < self.secure_range <= WIDEST_RANGE, "secure_range", self.secure_range, limit)
-        require(self.max_samples >= 0, "max_samples", self.max_samples, "0 (compare with the others) or more")
-        require(self.patience >= 0, "patience", self.patience, "non-negative")
         fixed = not self.out or Path(self.out).is_absolute()
         require(fixed, "out", self.out, "an absolute path, or empty: the server app runs in a folder of Flower's")
 

@@ -23,18 +23,10 @@ from fedwcm.engine.network import Network
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.rounds import chosen_precision
 from fedwcm.flower import records
-from fedwcm.flower.app.model import (
-    ModelFactory,
-    Samples,
-    architecture,
-    class_scores,
-    fingerprint,
-    frozen_parts,
-    network,
-    shard,
-    tensors,
-)
+from fedwcm.flower.app import model as models
+from fedwcm.flower.app.model import ModelFactory, Samples
 from fedwcm.flower.app.options import require_discreet, with_run_config
+from fedwcm.flower.client import privacy
 from fedwcm.flower.client.mods import (
     Mod,
     Mods,
@@ -44,18 +36,7 @@ from fedwcm.flower.client.mods import (
     require_usable,
     through_mods,
 )
-from fedwcm.flower.client.privacy import (
-    keep_counts,
-    kept_counts,
-    pin,
-    require_allowed_code,
-    require_allowed_teacher,
-    require_private_enough,
-    stored_noisy_counts,
-    withholds_metrics,
-)
-from fedwcm.flower.client.privacy import reply as encrypted_reply
-from fedwcm.flower.client.state import state_after, state_keeper, with_next
+from fedwcm.flower.client.state import read_states, state_after, state_file, with_next, write_states
 from fedwcm.flower.info import ClientInfo
 from fedwcm.flower.secure.client import answer_stage, keep_upload
 from fedwcm.privacy.options import noise_bound
@@ -63,7 +44,7 @@ from fedwcm.privacy.options import noise_bound
 DataLoader = Callable[..., Samples | tuple[Any, Any, Any]]
 """Loads this client's inputs and labels, given the node's config; it may take the run's config as `run_config`."""
 
-Work = Callable[["Client", RecordDict], RecordDict]
+Work = Callable[["Client"], RecordDict]
 
 
 def client_app(
@@ -97,8 +78,8 @@ def add_training(app: ClientApp, *, model: ModelFactory, data: DataLoader, mods:
     """
     require_usable(app._mods)
     sorted_mods = Mods.of(mods)
-    app.query("info")(_handler(model, data, lambda client, content: client.info(sorted_mods, content).records()))
-    app.query("counts")(_handler(model, data, lambda client, _: client.plain_counts()))
+    app.query("info")(_handler(model, data, lambda client: client.info(sorted_mods).records()))
+    app.query("counts")(_handler(model, data, Client.plain_counts))
     app.query("encrypted")(_handler(model, data, Client.encrypted_counts))
     app.query("statistics")(_handler(model, data, Client.statistics))
     app.train("probe")(_working("probe", model, data, sorted_mods))
@@ -110,7 +91,7 @@ def add_training(app: ClientApp, *, model: ModelFactory, data: DataLoader, mods:
 
 def _handler(model: ModelFactory, data: DataLoader, work: Work) -> Callable[[Message, Context], Message]:
     def handle(message: Message, context: Context) -> Message:
-        return Message(work(Client(model, data, context, message.content), message.content), reply_to=message)
+        return Message(work(Client(model, data, context, message.content)), reply_to=message)
 
     return handle
 
@@ -119,21 +100,21 @@ def _working(
     task: Task, model: ModelFactory, data: DataLoader, mods: Mods
 ) -> Callable[[Message, Context], Message]:
     def handle(message: Message, context: Context) -> Message:
-        client, secure = Client(model, data, context, message.content), records.is_secure(message.content)
-        mods.require_as_asked(secure)
+        client = Client(model, data, context, message.content)
+        mods.require_as_asked(client.secure)
         request = dict(message.content.config_records["asked"])
         if request["client"] != client.id:  # the server learns whom it has reached, and asks again
             return Message(RecordDict({"answers": ConfigRecord({"client": client.id})}), reply_to=message)
         around = mods.training if task == "train" else ()
-        reply = through_mods(around, message, context, client.config, lambda content: client.work(task, content))
+        reply = through_mods(around, message, context, client.config, lambda: client.work(task))
         if reply.has_error():
             return reply
         if around:
             reply.content = clamp_variances(reply.content, client.buffer_layout)
         bound = records.max_norm(message.content) if task == "train" else None
-        if bound is not None and records.bounds_itself(client.config, secure):
+        if bound is not None and records.bounds_itself(client.config, client.secure):
             reply.content = clip_upload(reply.content, bound)
-        if secure:
+        if client.secure:
             reply.content = keep_upload(reply.content, context)
         if client.withholds_metrics:
             reply.content = records.without_metrics(reply.content)
@@ -151,17 +132,18 @@ def _secure_stage(mod: Mod) -> Callable[[Message, Context], Message]:
 
 
 class Client:
-    """One client, while it handles one message."""
+    """One client, while it handles one message.
 
-    """Only what the message needs is built: neither the model nor the data for what follows from class counts."""
+    Only what the message needs is built: neither the model nor the data for what follows from class counts.
+    """
 
     def __init__(self, model: ModelFactory, data: DataLoader, context: Context, content: RecordDict) -> None:
         self._context, self._content = context, content
         self.id = client_id(context.node_config)
-        self.config = records.read_config(content)
-        require_private_enough(self.config.privacy, context.node_config)
-        require_allowed_code(self.config, context.node_config)
-        pin(context, "options", str(content.config_records[records.RUN]["settings"]))
+        self.config, self.secure = records.read_config(content), records.is_secure(content)
+        privacy.require_private_enough(self.config.privacy, context.node_config)
+        privacy.require_allowed_code(self.config, context.node_config)
+        privacy.pin(context, "options", str(content.config_records[records.RUN]["settings"]))
         self._make_model = with_run_config(model, context.run_config)
         self._load = with_run_config(data, context.run_config)
 
@@ -172,28 +154,28 @@ class Client:
     @cached_property
     def _network(self) -> Network:
         device, scale = self._context.node_config.get("device"), self._components.loss.logit_scale
-        return network(self._make_model, self.config, None if device is None else str(device), scale)
+        return models.network(self._make_model, self.config, None if device is None else str(device), scale)
 
     @cached_property
     def _samples(self) -> tuple[Shard, int]:
         """The client's samples, and the number of classes that the model tells apart."""
         inputs, labels, *numbers = self._load(self._context.node_config)
-        samples = tensors((inputs, labels), self._network.device)
-        classes = class_scores(self._network, samples.inputs[:1]).shape[-1]
+        samples = models.tensors((inputs, labels), self._network.device)
+        classes = models.class_scores(self._network, samples.inputs[:1]).shape[-1]
         self._network.choose_head(classes)
-        return shard(samples, classes, *numbers), classes
+        return models.shard(samples, classes, *numbers), classes
 
-    def info(self, mods: Mods, content: RecordDict) -> ClientInfo:
+    def info(self, mods: Mods) -> ClientInfo:
         """Return the client's number and the form of its data; an error if it cannot train as the run asks."""
         chosen_precision(self.config.run.precision, self._network.device)
-        mods.require_as_asked(records.is_secure(content))
+        mods.require_as_asked(self.secure)
         require_mods_allowed(mods.training, self._components.method, self.config, self._network.initial()[0])
         samples, classes = self._samples
         inputs = samples.store.inputs[:1]
-        keep_counts(np.bincount(samples.labels, minlength=classes), self._context)
+        privacy.keep_counts(np.bincount(samples.labels, minlength=classes), self._context)
         shape, dtype = tuple(inputs.shape[1:]), str(inputs.dtype).removeprefix("torch.")
-        model = tuple(architecture(self._network))
-        frozen = tuple(map(fingerprint, frozen_parts(self._network).values()))
+        model = tuple(models.architecture(self._network))
+        frozen = tuple(map(models.fingerprint, models.frozen_parts(self._network).values()))
         return ClientInfo(self.id, len(samples), classes, shape, dtype, model, __version__, frozen)
 
     def plain_counts(self) -> RecordDict:
@@ -202,67 +184,68 @@ class Client:
             raise ValueError(f"this client does not show its counts: privacy.mode = {self.config.privacy.mode!r}")
         return RecordDict({"counts": MetricRecord({"counts": self.reported_counts.tolist()})})
 
-    def encrypted_counts(self, content: RecordDict) -> RecordDict:
+    def encrypted_counts(self) -> RecordDict:
         """Answer a message of the protocol that sums counts, and distances from the target, under encryption."""
-        privacy, request = self.config.privacy, records.from_bytes_record(content)
-        shift, target = noise_bound(privacy.epsilon), self.config.run.target_shares
-        (numbers,) = contributions(self.reported_counts[None], target, privacy.levels, shift)
-        reply = encrypted_reply(request, self.id, numbers, privacy.min_contributors, self._context)
+        options, request = self.config.privacy, records.from_bytes_record(self._content)
+        shift, target = noise_bound(options.epsilon), self.config.run.target_shares
+        (numbers,) = contributions(self.reported_counts[None], target, options.levels, shift)
+        reply = privacy.reply(request, self.id, numbers, options.min_contributors, self._context)
         return records.to_bytes_record(reply)
 
-    def statistics(self, content: RecordDict) -> RecordDict:
+    def statistics(self) -> RecordDict:
         """Return what the method wants to know about these counts; the counts themselves stay here."""
-        population, method = self._population(content), self._components.method
+        population, method = self._population(), self._components.method
         if not isinstance(method, ClientStatistics):
             raise ValueError(f"the method {method.name} asks nothing of its clients before the first round")
         disclosure = Disclosure(self.config.privacy.levels, self._noisy_counts)
         report = disclosure.report(method, np.array([self.id]), self.counts[None], population)
         return RecordDict({"statistics": records.report_record(report)})
 
-    def work(self, task: Task, content: RecordDict) -> RecordDict:
+    def work(self, task: Task) -> RecordDict:
         """Run this client's part of a phase of a round."""
-        method, secure = self._components.method, records.is_secure(content)
-        require_discreet(method, self.config.privacy, secure)
-        require_allowed_teacher((method, self._components.loss), self._context.node_config)
-        request, sent, last_used = records.read_request(content, self._network.device)
-        pin(self._context, "name", request.run_id)  # a file each: a server that changed it would fill the disk
-        population = self._population(content)
+        method = self._components.method
+        require_discreet(method, self.config.privacy, self.secure)
+        privacy.require_allowed_teacher((method, self._components.loss), self._context.node_config)
+        request, sent, last_used = records.read_request(self._content, self._network.device)
+        # A file each: a server that changed the name would fill the disk.
+        privacy.pin(self._context, "name", request.run_id)
+        population = self._population()
         if len(sent.x) != self._network.size:
             raise ValueError(f"the server's model has {len(sent.x)} parameters, this one {self._network.size}")
         forward = SequentialForward(self._network)
         trainer = self._components.trainer(self.config, forward, population, self._noisy_counts)
         own, _ = self._samples
-        ids, shards, keeper = np.array([self.id]), [own], state_keeper(self._context, request)
+        ids, shards, file = np.array([self.id]), [own], state_file(self._context, request)
         fresh = trainer.initial_state(trainer.clients(ids, shards), sent.x, sent.buffers)
-        kept = keeper.read(sent.x.device) if fresh else {}
+        kept = read_states(file, sent.x.device) if fresh else {}
         state = state_after(kept, last_used, fresh, self.id)
         result = trainer.run(task, ids, shards, state, sent)
         if task == "train" and result.state:
-            keeper.write(with_next(kept, last_used, request.round, result.state))
+            write_states(file, with_next(kept, last_used, request.round, result.state))
         return records.answer(request, len(own), result)
 
-    def evaluate(self, content: RecordDict) -> RecordDict:
+    def evaluate(self) -> RecordDict:
         """Test the model that was sent; request and reply have Flower's own format."""
         if self.withholds_metrics:
             raise ValueError("this client does not tell how well a model does: see flower.share_metrics")
         shard, classes = self._samples
-        self._network.module.load_state_dict(content.array_records["arrays"].to_torch_state_dict())
+        self._network.module.load_state_dict(self._content.array_records["arrays"].to_torch_state_dict())
         inputs, labels = shard.store.inputs, shard.store.labels
         chunks = predict_chunks(self._network, *self._network.initial(), inputs)
-        shift = torch.from_numpy(self._own_shift(content, classes)).to(self._network.device, torch.float32)
+        shift = torch.from_numpy(self._own_shift(classes)).to(self._network.device, torch.float32)
         tested = measure((chunk + shift for chunk in chunks), labels, classes)
         accuracy = float(np.trace(tested.confusion) / tested.confusion.sum())
         numbers: dict[str, Any] = {"loss": tested.loss, "accuracy": accuracy, "num-examples": len(shard)}
         return RecordDict({"metrics": MetricRecord(numbers)})
 
-    def _own_shift(self, content: RecordDict, classes: int) -> Floats:
+    def _own_shift(self, classes: int) -> Floats:
         """Return what the class mix of this client's training samples adds to the logits, if it is asked for."""
-        if "mix" not in content.config_records:
+        if "mix" not in self._content.config_records:
             return np.zeros(classes)
-        counts = kept_counts(self._context)
+        counts = privacy.kept_counts(self._context)
         if counts is None:
             raise ValueError("flower.own_mix needs the class counts that this client keeps when it joins a run")
-        assumed, natural = (np.array(content.config_records["mix"][key]) for key in ("assumed", "natural"))
+        assumed, natural = (np.array(self._content.config_records["mix"][key]) for key in ("assumed", "natural"))
         return bayes_shift(client_shares(counts, natural), assumed)
 
     @property
@@ -272,12 +255,12 @@ class Client:
     @property
     def withholds_metrics(self) -> bool:
         """Whether this client keeps its loss and accuracy to itself."""
-        return withholds_metrics(self._content, self.config.privacy, self._context.node_config)
+        return privacy.withholds_metrics(self._content, self.config.privacy, self._context.node_config)
 
     @property
     def counts(self) -> Ints:
         """The number of samples of each class, as they were when the client sent its info."""
-        if (kept := kept_counts(self._context)) is not None:
+        if (kept := privacy.kept_counts(self._context)) is not None:
             return kept
         own, classes = self._samples
         return np.bincount(own.labels, minlength=classes)
@@ -285,21 +268,20 @@ class Client:
     @property
     def reported_counts(self) -> Ints:
         """The counts that this client reports: the true ones, or with noise if the run asks for it."""
-        epsilon = self.config.privacy.epsilon
-        return (
-            self.counts if epsilon is None else stored_noisy_counts(self.counts, epsilon, self.id, self._context)
-        )
+        if (epsilon := self.config.privacy.epsilon) is None:
+            return self.counts
+        return privacy.stored_noisy_counts(self.counts, epsilon, self.id, self._context)
 
     @property
     def _noisy_counts(self) -> dict[int, Ints] | None:
         """The counts from which all is computed that this client says of them; None for its own."""
         return None if self.config.privacy.epsilon is None else {self.id: as_counts(self.reported_counts[None])[0]}
 
-    def _population(self, content: RecordDict) -> Population:
+    def _population(self) -> Population:
         """Return the facts about the federation, of which a run has only one version."""
-        population = records.read_population(content.config_records["population"])
+        population = records.read_population(self._content.config_records["population"])
         target = None if population.target is None else population.target.tolist()
-        pin(self._context, "class distribution", json.dumps([population.prior.tolist(), target]))
+        privacy.pin(self._context, "class distribution", json.dumps([population.prior.tolist(), target]))
         return population
 
 

@@ -3,7 +3,7 @@
 Mods such as Flower's own for differential privacy expect a message with one record of arrays, the model, and a
 reply with one record of the same arrays, the trained model. Ours hold more. So mods are shown a message of that
 form, and what they make of the trained model becomes the client's upload. The mod for secure aggregation has
-messages of its own instead (`kept_upload.py`).
+messages of its own instead (`secure/client.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from fedwcm.core.method import ClientStatistics, Method, TwoPhase
 from fedwcm.core.types import Layout, Vec
 from fedwcm.engine.rounds import CLIPPED
 from fedwcm.engine.uploads import keeps_client_state
-from fedwcm.flower.records import REPORT, is_variance, max_norm, with_clipped
+from fedwcm.flower.records import REPORT, max_norm, running_variances, with_clipped
 
 App = Callable[[Message, Context], Message]
 """A client app, or what a mod takes for one."""
@@ -117,16 +117,16 @@ def through_mods(
     message: Message,
     context: Context,
     config: Config,
-    train: Callable[[RecordDict], RecordDict],
+    train: Callable[[], RecordDict],
 ) -> Message:
     """Return the answer to a request for training, with the upload as the mods changed it."""
     received = message.content
     if not mods:
-        return Message(train(received), reply_to=message)
+        return Message(train(), reply_to=message)
     answers: list[RecordDict] = []
 
     def innermost(_: Message, __: Context) -> Message:
-        answers.append(train(received))
+        answers.append(train())
         return Message(_train(received, answers[0], config.method.name), reply_to=message)
 
     call: App = innermost
@@ -159,17 +159,11 @@ def _clip(reply: RecordDict, answer: RecordDict) -> dict[str, MetricRecord]:
 
 
 def _as_flower_sends(received: RecordDict) -> RecordDict:
-    """Return the model alone, and a config."""
+    """Return the model alone, without empty arrays, and a config."""
     norm = max_norm(received)
     options: dict[str, Any] = {} if norm is None else {CLIPPING_NORM: norm}
-    return RecordDict({"arrays": _model(received), "config": ConfigRecord(options)})
-
-
-def _model(received: RecordDict) -> ArrayRecord:
-    """Return the model that the server sent, without empty arrays."""
-    return ArrayRecord(
-        {key: array for key, array in received.array_records["model"].items() if np.prod(array.shape)}
-    )
+    model = {key: array for key, array in received.array_records["model"].items() if np.prod(array.shape)}
+    return RecordDict({"arrays": ArrayRecord(model), "config": ConfigRecord(options)})
 
 
 def _train(received: RecordDict, answer: RecordDict, method: str) -> RecordDict:
@@ -217,7 +211,6 @@ def clamp_variances(answer: RecordDict, layout: Layout) -> RecordDict:
     if "buffers" not in upload:
         return answer
     buffers = torch.from_numpy(np.array(upload["buffers"].numpy()))
-    for name, values in layout.unflatten(buffers).items():
-        if is_variance(name):
-            values.clamp_(min=0)
+    for values in running_variances(buffers, layout).values():
+        values.clamp_(min=0)
     return RecordDict({**answer, "upload": ArrayRecord({**upload, "buffers": Array(buffers.numpy())})})

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +10,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from fedwcm.config.schema import Config
 from fedwcm.core.checks import require
 from fedwcm.core.types import Ints
-from fedwcm.experiment.files import replacing
+from fedwcm.flower.client.state import NodeFile
 from fedwcm.flower.records import shares_metrics
 from fedwcm.privacy.options import PrivacyOptions, noisy_counts
 from fedwcm.teacher import TEACHER_FILE, Taught, file_of
@@ -20,36 +19,28 @@ from fedwcm.utils.json_record import is_number
 
 def require_private_enough(run: PrivacyOptions, node_config: Mapping[str, Any]) -> None:
     """Raise ValueError if the run protects this node's counts less than the node's config demands."""
-    mode, least, levels = (node_config.get(key) for key in ("privacy", "min-contributors", "score-levels"))
+    mode, least, levels, epsilon = (node_config.get(key) for key in DEMANDS)
     require(mode in (None, "none", "he"), "privacy", mode, "'none' or 'he'")
-    if mode == "he":
-        _demand(run.mode == "he", "privacy = 'he'", "mode", run.mode)
-    if least is not None:
-        require(_whole(least) and least >= 2, "min-contributors", least, "a whole number from 2")
-        enough = run.mode == "he" and run.min_contributors >= least
-        _demand(enough, f"min-contributors = {least}", "min_contributors", run.min_contributors, run.mode)
-    if levels is not None:
-        require(_whole(levels) and levels >= 1, "score-levels", levels, "a whole number from 1")
-        few = run.levels is not None and run.levels <= levels
-        _demand(few, f"score-levels = {levels}", "score_levels", run.score_levels, run.mode)
-    _require_noise(run.epsilon, node_config.get("epsilon"))
-
-
-def _require_noise(run: float | None, largest: Any) -> None:
-    if largest is None:
-        return
-    require(is_number(largest) and largest > 0, "epsilon", largest, "a positive number")
-    _demand(run is not None and run <= largest, f"epsilon = {largest}", "epsilon", run)
+    require(least is None or (_whole(least) and least >= 2), "min-contributors", least, "a whole number from 2")
+    require(levels is None or (_whole(levels) and levels >= 1), "score-levels", levels, "a whole number from 1")
+    require(epsilon is None or (is_number(epsilon) and epsilon > 0), "epsilon", epsilon, "a positive number")
+    encrypted = run.mode == "he"
+    met = {
+        "privacy": ("mode", mode != "he" or encrypted),
+        "min-contributors": ("min_contributors", least is None or (encrypted and run.min_contributors >= least)),
+        "score-levels": ("score_levels", levels is None or (run.levels is not None and run.levels <= levels)),
+        "epsilon": ("epsilon", epsilon is None or (run.epsilon is not None and run.epsilon <= epsilon)),
+    }
+    for demand, (option, enough) in met.items():
+        if not enough:
+            has = " and ".join(
+                f"privacy.{name} = {getattr(run, name)!r}" for name in dict.fromkeys((option, "mode"))
+            )
+            raise ValueError(f"this node demands {demand} = {node_config[demand]!r}: the run has {has}")
 
 
 def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _demand(met: bool, demand: str, option: str, value: object, mode: str | None = None) -> None:
-    if not met:
-        where = "" if mode is None else f" and privacy.mode = {mode!r}"
-        raise ValueError(f"this node demands {demand}: the run has privacy.{option} = {value!r}{where}")
 
 
 DEMANDS = ("privacy", "min-contributors", "score-levels", "epsilon")
@@ -90,18 +81,14 @@ def kept_counts(context: Context) -> Ints | None:
     return None if kept is None else np.array(kept["counts"], dtype=np.int64)
 
 
-STORED = "noisy-counts"
-
-
 def stored_noisy_counts(counts: Ints, epsilon: float, client: int, context: Context) -> Ints:
     """Return this client's noisy counts, drawn once for the same counts and ε: the mean of many draws is exact.
 
     They are stored in the node's `state-dir` for all runs, readable by its owner only, else in Flower's context
     for one run. Draws with different ε add up: all those for the same counts spend no more than the node allows.
     """
-    folder = context.node_config.get("state-dir")
-    path = Path(str(folder)) / f"client-{client}-{STORED}.json" if folder else None
-    draws = _read_draws(path, context)
+    file = NodeFile(context, f"client-{client}-noisy-counts.json")
+    draws: list[dict[str, Any]] = json.loads(file.read() or "[]")
     spent = {draw["epsilon"]: draw["noisy"] for draw in draws if draw["counts"] == counts.tolist()}
     if epsilon in spent:
         return np.array(spent[epsilon], dtype=np.int64)
@@ -113,19 +100,8 @@ def stored_noisy_counts(counts: Ints, epsilon: float, client: int, context: Cont
         )
     noisy = noisy_counts(counts, epsilon, np.random.default_rng())
     draws.append({"counts": counts.tolist(), "epsilon": epsilon, "noisy": noisy.tolist()})
-    if path is None:
-        context.state[STORED] = ConfigRecord({"draws": json.dumps(draws)})
-    else:
-        with replacing(path, 0o600) as draft:
-            draft.write_text(json.dumps(draws), encoding="utf-8")
+    file.write(json.dumps(draws).encode())
     return noisy
-
-
-def _read_draws(path: Path | None, context: Context) -> list[dict[str, Any]]:
-    if path is None:
-        kept = context.state.config_records.get(STORED)
-        return [] if kept is None else list(json.loads(str(kept["draws"])))
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
 
 
 def require_allowed_code(config: Config, node_config: Mapping[str, Any]) -> None:

@@ -8,17 +8,18 @@ and a round that is repeated after a crash starts from the same state as the fir
 
 import logging
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import cast
 
 import torch
-from flwr.app import Context
-from safetensors.torch import load_file, save_file
+from flwr.app import ConfigRecord, Context
+from safetensors.torch import load, save
 
 from fedwcm.core.checks import require
 from fedwcm.core.types import State
 from fedwcm.experiment.files import replacing
-from fedwcm.flower.records import RequestId, to_arrays, to_tensors
+from fedwcm.flower.records import RequestId
 
 LOG = logging.getLogger("flwr.fedwcm")
 
@@ -29,50 +30,56 @@ StatesByRound = dict[int, State]
 """States by the round after which the client had them."""
 
 
-class StateKeeper(Protocol):
-    """Where a client keeps its states."""
+@dataclass(frozen=True)
+class NodeFile:
+    """A file on a client's node: in the folder that its config names as `state-dir`, else in Flower's context.
 
-    def read(self, device: torch.device) -> StatesByRound: ...
+    The folder survives restarts; the context is lost when the SuperNode stops or the run ends.
+    """
 
-    def write(self, kept: StatesByRound) -> None: ...
+    context: Context
+    name: str
 
+    @property
+    def _path(self) -> Path | None:
+        folder = self.context.node_config.get("state-dir")
+        return Path(str(folder)) / self.name if folder else None
 
-class FolderState:
-    """One file per client and run in a folder of the node, which survives restarts."""
+    def read(self) -> bytes | None:
+        """Return the content; None if there is none."""
+        if (path := self._path) is not None:
+            return path.read_bytes() if path.exists() else None
+        kept = self.context.state.config_records.get(self.name)
+        return None if kept is None else cast(bytes, kept["data"])
 
-    def __init__(self, folder: Path, request: RequestId) -> None:
-        self._path = folder / f"client-{request.client}-{request.run_id}.safetensors"
-
-    def read(self, device: torch.device) -> StatesByRound:
-        if not self._path.exists():
-            return {}
-        return _nest({key: value.to(device) for key, value in load_file(self._path).items()})
-
-    def write(self, kept: StatesByRound) -> None:
-        with replacing(self._path, 0o600) as draft:  # what a client learned from its data concerns nobody else
-            save_file({key: value.cpu().contiguous() for key, value in _flat(kept).items()}, draft)
-
-
-class ContextState:
-    """Flower's state of a node in a run, lost when the SuperNode stops or the run ends."""
-
-    def __init__(self, context: Context, request: RequestId) -> None:
-        self._context, self._name = context, f"fedwcm-{request.run_id}"
-
-    def read(self, device: torch.device) -> StatesByRound:
-        if self._name not in self._context.state:
-            return {}
-        return _nest(to_tensors(self._context.state.array_records[self._name], device))
-
-    def write(self, kept: StatesByRound) -> None:
-        self._context.state[self._name] = to_arrays(_flat(kept))
+    def write(self, data: bytes) -> None:
+        """Replace the content; what a client learned from its data is for its owner only."""
+        if (path := self._path) is None:
+            self.context.state[self.name] = ConfigRecord({"data": data})
+            return
+        with replacing(path, 0o600) as draft:
+            draft.write_bytes(data)
 
 
-def state_keeper(context: Context, request: RequestId) -> StateKeeper:
-    """Return the folder that the node's config names as `state-dir`, else Flower's context."""
+def state_file(context: Context, request: RequestId) -> NodeFile:
+    """Return the file of a client's states in a run."""
     require(RUN_ID.fullmatch(request.run_id) is not None, "run_id", request.run_id, "1 to 64 letters and digits")
-    folder = context.node_config.get("state-dir")
-    return FolderState(Path(str(folder)), request) if folder else ContextState(context, request)
+    return NodeFile(context, f"client-{request.client}-{request.run_id}.safetensors")
+
+
+def read_states(file: NodeFile, device: torch.device) -> StatesByRound:
+    """Return the states that were kept."""
+    kept: StatesByRound = {}
+    for name, value in load(file.read() or save({})).items():
+        round_, _, key = name.partition("/")
+        kept.setdefault(int(round_), {})[key] = value.to(device)
+    return kept
+
+
+def write_states(file: NodeFile, kept: StatesByRound) -> None:
+    """Keep these states in the place of those before."""
+    flat = {f"{round_}/{key}": value for round_, state in kept.items() for key, value in state.items()}
+    file.write(save({name: value.cpu().contiguous() for name, value in flat.items()}))
 
 
 def state_after(kept: StatesByRound, last_used: int, fresh: State, client: int) -> State:
@@ -93,15 +100,3 @@ def with_next(kept: StatesByRound, last_used: int, round_: int, after: State) ->
     """Return what to keep after training a round: its state, and the one that it started from."""
     before = {last_used: kept[last_used]} if last_used in kept else {}
     return {**before, round_: after}
-
-
-def _flat(kept: StatesByRound) -> State:
-    return {f"{round_}/{key}": value for round_, state in kept.items() for key, value in state.items()}
-
-
-def _nest(tensors: State) -> StatesByRound:
-    kept: StatesByRound = {}
-    for name, value in tensors.items():
-        round_, _, key = name.partition("/")
-        kept.setdefault(int(round_), {})[key] = value
-    return kept

@@ -1,7 +1,7 @@
 """A client's part in secure aggregation: its upload stays on the node, and leaves it only weighted and masked.
 
 Keys, shares and masks are made by Flower's own mod, which is led through its stages by the server's messages
-(`secure_sum.py`). It is shown messages as Flower's own server would send them.
+(`protocol.py`). It is shown messages as Flower's own server would send them.
 """
 
 from typing import Any

@@ -5,7 +5,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -176,10 +176,7 @@ class SecureUploads:
         raise UploadsLostError(lost, self._without(lost, Collected(key, weights, clients, masked)))
 
     def _without(self, lost: dict[int, LeftOut], before: Collected | None) -> "SecureUploads":
-        kept = self.ids[~np.isin(self.ids, list(lost))]
-        return SecureUploads(
-            self.start, self.asked, self.like, kept, self.needed, self.ledger, self.hiding, before
-        )
+        return replace(self, ids=self.ids[~np.isin(self.ids, list(lost))], before=before)
 
     def _all_lost(self, reason: str) -> UploadsLostError:
         self.ledger.failures.append(reason)

@@ -16,7 +16,7 @@ from fedwcm.core.types import Clients, Fault, Ints, Layout, Report, State
 from fedwcm.engine.backends.in_process import NOT_FINITE
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates
 from fedwcm.engine.rounds import CLIPPED
-from fedwcm.flower.records import FINITE, METRICS, REPORT, RequestId, is_variance
+from fedwcm.flower.records import FINITE, METRICS, REPORT, RequestId, running_variances
 from fedwcm.flower.untrusted import UnusableError, read_float, read_int, require_names, short_repr
 
 GROWTH = 2
@@ -152,7 +152,7 @@ def unpack(name: str, data: bytes, dtype: np.dtype[Any], shape: tuple[int, ...])
 
 def require_variances(buffers: Tensor, layout: Layout) -> None:
     """Refuse flat buffers with a negative variance."""
-    for name, values in layout.unflatten(buffers).items():
-        if is_variance(name) and bool((values < 0).any()):
+    for name, values in running_variances(buffers, layout).items():
+        if bool((values < 0).any()):
             least = float(values.min())
             raise UnusableError(f"its upload 'buffers' has {least:.3g} in {name!r}: a variance must be 0 or more")

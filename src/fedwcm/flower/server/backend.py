@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedwcm.core.batch import Shard
 from fedwcm.core.types import Fault, Floats, Ints, LeftOut, State, bytes_of
-from fedwcm.engine.backends.in_process import no_updates
+from fedwcm.engine.backends.in_process import BlockCollector, no_updates
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
 from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.rounds import CLIPPED
@@ -76,7 +76,7 @@ class FlowerBackend:
         if self._bounded and task == "train":
             like = replace(like, report={**like.report, CLIPPED: np.zeros(1)})
         reader = AnswerReader(self._trainer, sent, like, self._statistics)
-        table = UploadTable(ids, like, self._folder)
+        table = UploadTable(ids, like.upload, self._folder)
         requests = {int(client): RequestId(task, round_, int(client), self._run_id) for client in ids}
 
         def receive(client: int, content: RecordDict) -> None:
@@ -188,28 +188,26 @@ TOO_LONG = 1000.0
 """How many times longer an upload may be than the model and the usual upload of the others together."""
 
 
-class UploadTable:
+class UploadTable(BlockCollector):
     """Rows of uploads and numbers, one for each client that was asked.
 
     Args:
         ids: the clients that were asked, ascending.
-        like: an example of an answer.
+        like: an example of an upload.
         folder: where a file for the rows is made, if they need one; None for the system's temporary folder.
     """
 
-    def __init__(self, ids: Ints, like: ClientUpdates, folder: Path | None) -> None:
-        self._ids, self._like = ids, like
-        self._upload: State = {key: _rows(len(ids), value[0], folder) for key, value in like.upload.items()}
-        self._results: dict[int, ClientUpdates] = {}
-        self._norms: dict[str, Floats] = {key: np.zeros(len(ids)) for key in like.upload}
+    def __init__(self, ids: Ints, like: State, folder: Path | None) -> None:
+        super().__init__(ids)
+        self._upload = {key: _rows(len(ids), value[0], folder) for key, value in like.items()}
+        self._norms: dict[str, Floats] = {key: np.zeros(len(ids)) for key in like}
 
     def put(self, result: ClientUpdates) -> None:
         """Store one client's answer."""
+        super().put(result)
         row = int(np.searchsorted(self._ids, result.ids[0]))
         for key, value in result.upload.items():
-            self._upload[key][row] = value[0]
             self._norms[key][row] = float(torch.linalg.vector_norm(value.double()))
-        self._results[row] = replace(result, upload={})
 
     def drop_outliers(self, scale: float) -> dict[int, LeftOut]:
         """Drop the answers that only a faulty client would give; return the clients with the reason.
@@ -217,38 +215,30 @@ class UploadTable:
         An upload is too long if it is out of all proportion to the model, whose norm is `scale`, and to what the
         others sent. Where a whole federation diverges, all uploads are long, and none is dropped.
         """
-        rows = np.array(sorted(self._results), dtype=np.int64)
+        rows = np.flatnonzero(self._answered)
         left_out: dict[int, LeftOut] = {}
         for key, norms in self._norms.items():
             usual = usual_of_others(norms[rows])
             for place in np.flatnonzero(norms[rows] > TOO_LONG * (scale + usual)):
                 norm, other = norms[rows[place]], usual[place]
                 reason = f"its upload {key!r} has norm {norm:.3g}, that of others is {other:.3g}"
-                left_out[int(rows[place])] = LeftOut(Fault.REFUSED, reason)
-        for row in left_out:
-            del self._results[row]
-        return {int(self._ids[row]): reason for row, reason in left_out.items()}
+                left_out[int(self._ids[rows[place]])] = LeftOut(Fault.REFUSED, reason)
+        self._answered &= ~np.isin(self._ids, list(left_out))
+        return left_out
 
     def result(self) -> ClientUpdates:
-        """Return the rows of those that answered, by ascending number. The table cannot be used afterwards."""
-        rows = sorted(self._results)
-        if not rows:
-            return no_updates({})
-        for place, row in enumerate(rows):
-            if place != row:
-                for column in self._upload.values():
-                    column[place] = column[row]
-        results = [self._results[row] for row in rows]
-        return replace(
-            self._like,
-            ids=self._ids[rows],
-            upload={key: column[: len(rows)] for key, column in self._upload.items()},
-            report={key: np.concatenate([r.report[key] for r in results]) for key in self._like.report},
-            state={},
-            learning_rates=np.concatenate([r.learning_rates for r in results]),
-            loss=np.concatenate([r.loss for r in results]),
-            accuracy=np.concatenate([r.accuracy for r in results]),
-        )
+        """Return the rows of those that answered, by ascending number. The table cannot be used afterwards.
+
+        Rows move up in their place: a copy might not fit into memory.
+        """
+        rows = np.flatnonzero(self._answered)
+        for place, row in enumerate(rows.tolist()):
+            for column in self._upload.values() if place != row else ():
+                column[place] = column[row]
+        self._upload = {key: column[: len(rows)] for key, column in self._upload.items()}
+        self._numbers = {key: values[rows] for key, values in self._numbers.items()}
+        self._ids, self._answered = self._ids[rows], self._answered[rows]
+        return super().result()
 
 
 def _rows(count: int, row: Tensor, folder: Path | None) -> Tensor:

@@ -275,17 +275,12 @@ def _setup(
             counts = as_counts(np.stack([*directory.counts.values()]))
             shares = components.assumed_shares(counts, setup.population(options.config))
             setup = replace(setup, assumed=None if shares is None else shares.tolist())
-        _keep(setup, folder)
+        setup.write(folder)
     setup.require_enough(options.federation.min_clients)
     if isinstance(method, ClientStatistics) and not began:  # until round 1 the method may still change
         setup = with_statistics(setup, directory, options, method)
-        _keep(setup, folder)
+        setup.write(folder)
     return setup
-
-
-def _keep(setup: FederationSetup, folder: RunFolder | None) -> None:
-    if folder is not None:
-        setup.write(folder.path)
 
 
 def _population(config: Config, setup: FederationSetup, directory: ClientDirectory, model: Network) -> Population:

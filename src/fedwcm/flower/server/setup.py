@@ -9,7 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,15 @@ from fedwcm.flower.app.options import AppOptions
 from fedwcm.flower.records import population_record, to_bytes_record
 from fedwcm.flower.server.answers import GROWTH, with_tolerance
 from fedwcm.flower.server.directory import MOST_SAMPLES, ClientDirectory, usual_of_others
-from fedwcm.flower.untrusted import UnusableError, read_float, read_int, read_list, require_names, short_repr
+from fedwcm.flower.untrusted import (
+    UnusableError,
+    read_float,
+    read_int,
+    read_list,
+    read_record,
+    require_names,
+    short_repr,
+)
 from fedwcm.privacy import Receive, Server
 from fedwcm.privacy.groups import Disclosed
 from fedwcm.privacy.options import PrivacyOptions, noise_bound
@@ -46,15 +54,14 @@ class FederationSetup:
     totals: Ints
     deviation: float
     """The mean distance of the clients' class distributions from the target."""
-    statistics: Report
-    """What the method asked of the clients, in the order of `reporting`."""
     first_samples: dict[int, int]
     """The number of samples that each client first reported."""
     not_counted: dict[int, str]
     """The clients whose classes were not counted, with the reason."""
     counted_with: dict[str, object]
     """The options that decide what is counted."""
-    reporting: tuple[int, ...] = ()
+    reported: dict[int, dict[str, float]] = field(default_factory=dict)
+    """What the method asked of each client that answered, by ascending number."""
     assumed: Sequence[float] | None = None
     """The class distribution that the trained model will presuppose, where clients have shown their counts."""
 
@@ -73,10 +80,10 @@ class FederationSetup:
             )
 
     @property
-    def reported(self) -> dict[int, dict[str, float]]:
-        """What the method asked of each client."""
-        columns = {key: values.tolist() for key, values in self.statistics.items()}
-        return {c: {key: column[row] for key, column in columns.items()} for row, c in enumerate(self.reporting)}
+    def statistics(self) -> Report:
+        """What the method asked of the clients, a row for each that answered."""
+        reports = list(self.reported.values())
+        return {key: np.array([own[key] for own in reports]) for key in (reports[0] if reports else ())}
 
     @property
     def counted(self) -> list[int]:
@@ -90,24 +97,20 @@ class FederationSetup:
                 f"{len(self.counted)} clients were counted, flower.min_clients = {needed} are needed"
             )
 
-    def write(self, folder: Path) -> None:
-        """Write `federation.json` into a run's folder."""
-        statistics = {key: values.tolist() for key, values in self.statistics.items()}
-        facts = {**vars(self), "totals": self.totals.tolist(), "statistics": statistics}
-        write_json(RunFolder(folder).federation_file, facts)
+    def write(self, folder: RunFolder | None) -> None:
+        """Write `federation.json` into a run's folder, if there is one."""
+        if folder is not None:
+            write_json(folder.federation_file, {**vars(self), "totals": self.totals.tolist()})
 
     @classmethod
     def read(cls, folder: Path) -> "FederationSetup":
         """Read `federation.json` from a run's folder."""
         facts = json.loads(RunFolder(folder).federation_file.read_text(encoding="utf-8"))
-        if "series" in facts:  # its name before 0.1.0
-            facts["run_id"] = facts.pop("series")
-        statistics = {key: np.array(values) for key, values in facts["statistics"].items()}
-        samples = {int(client): number for client, number in facts["first_samples"].items()}
-        reasons = {int(client): reason for client, reason in facts["not_counted"].items()}
-        arrays = {"totals": np.array(facts["totals"]), "statistics": statistics}
-        facts["reporting"] = tuple(facts.get("reporting", ()))
-        return cls(**{**facts, **arrays, "first_samples": samples, "not_counted": reasons})
+        by_client = {
+            name: {int(client): value for client, value in facts[name].items()}
+            for name in ("first_samples", "not_counted", "reported")
+        }
+        return cls(**{**facts, **by_client, "totals": np.array(facts["totals"])})
 
 
 def counted_setup(directory: ClientDirectory, options: AppOptions) -> FederationSetup:
@@ -127,7 +130,6 @@ def counted_setup(directory: ClientDirectory, options: AppOptions) -> Federation
         mean_samples=plausible_mean(directory.samples[counted.clients]),
         totals=totals,
         deviation=deviation,
-        statistics={},
         first_samples=first_samples,
         not_counted={**{c: str(why) for c, why in counted.left_out.items()}, **unasked},
         counted_with=_counted_with(options.config),
@@ -150,10 +152,7 @@ def with_statistics(
         raise RuntimeError(
             f"{len(reports)} clients reported their statistics, flower.min_clients = {needed} are needed"
         )
-    statistics = {
-        key: np.array([reports[client][key] for client in reports]) for key in next(iter(reports.values()))
-    }
-    return replace(setup, statistics=statistics, reporting=tuple(reports))
+    return replace(setup, reported=reports)
 
 
 def _statistics(
@@ -168,16 +167,10 @@ def _statistics(
         exact = method.client_statistics(as_counts(counts[None]), population)
         directory.statistics[client] = {key: float(values[0]) for key, values in exact.items()}
 
-    def bounds(client: int) -> Mapping[str, tuple[float, float]]:
-        if client not in directory.statistics:
-            return method.statistics_range(population)
-        return {key: (value, value) for key, value in directory.statistics[client].items()}
-
     def receive(client: int, content: RecordDict) -> None:
-        if "statistics" not in content.metric_records:
-            raise UnusableError("its statistics cannot be read: the record 'statistics' is missing")
-        values = dict(content.metric_records["statistics"])
-        allowed = bounds(client)
+        values, allowed = read_record(content, "statistics"), method.statistics_range(population)
+        if client in directory.statistics:
+            allowed = {key: (value, value) for key, value in directory.statistics[client].items()}
         require_names("statistics", values, allowed)
         reports[client] = {key: read_float(values, key, *with_tolerance(*allowed[key])) for key in allowed}
 
@@ -208,26 +201,6 @@ class CountedClasses:
     left_out: dict[int, LeftOut]
 
 
-class Gatherings:
-    """The clients of all encrypted sums of the runs in one folder: two that differ by a few show what these have.
-
-    Args:
-        folder: that of the runs; each of them has a folder in it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "gatherings.json"
-
-    def read(self) -> Disclosed:
-        """Return the clients in parts: those of a part are in the same sums."""
-        parts = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else []
-        return Disclosed(tuple(map(frozenset, parts)))
-
-    def write(self, disclosed: Disclosed) -> None:
-        """Keep the parts for later runs."""
-        write_json(self._path, [sorted(part, key=int) for part in disclosed.parts])
-
-
 def count_classes(directory: ClientDirectory, classes: int, options: AppOptions) -> CountedClasses:
     """Sum the counts of all known clients in the way that the run asks for."""
     config, out = options.config, options.federation.out
@@ -237,7 +210,7 @@ def count_classes(directory: ClientDirectory, classes: int, options: AppOptions)
             LOG.warning(
                 "without flower.out nobody remembers whose counts were summed: two sums may show one client"
             )
-        memory = Gatherings(Path(out).parent) if exact and out else None
+        memory = Path(out).parent / "gatherings.json" if exact and out else None
         return _encrypted_counting(directory, classes, config.privacy, memory)
     return _plain_counting(directory, classes, config.privacy.epsilon, config.run.target_shares)
 
@@ -260,9 +233,7 @@ def _plain_counting(
 
 def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | None) -> Ints:
     """Return one client's counts, one for each class; without noise they must add up to its number of samples."""
-    if "counts" not in content.metric_records:
-        raise UnusableError("its counts cannot be read: the record 'counts' is missing")
-    listed = read_list(dict(content.metric_records["counts"]), "counts")
+    listed = read_list(read_record(content, "counts"), "counts")
     if len(listed) != classes:
         raise UnusableError(f"it counts {len(listed)} classes, the model has {classes}")
     noise = noise_bound(epsilon)
@@ -273,9 +244,14 @@ def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | No
 
 
 def _encrypted_counting(
-    directory: ClientDirectory, classes: int, privacy: PrivacyOptions, memory: Gatherings | None
+    directory: ClientDirectory, classes: int, privacy: PrivacyOptions, memory: Path | None
 ) -> CountedClasses:
-    """Add up encrypted counts, and have one of the clients decrypt the sum: see `fedwcm.privacy`."""
+    """Add up encrypted counts, and have one of the clients decrypt the sum: see `fedwcm.privacy`.
+
+    The file `memory` holds the clients of all encrypted sums of the runs in one folder, in parts: two sums that
+    differ by a few clients show what these have.
+    """
+    parts = json.loads(memory.read_text(encoding="utf-8")) if memory is not None and memory.exists() else []
     reasons: dict[str, LeftOut] = {}
 
     def transport(requests: Mapping[str, bytes], receive: Receive) -> None:
@@ -299,13 +275,13 @@ def _encrypted_counting(
         min_contributors=least,
         check_totals=check,
         confirmations=2,
-        disclosed=None if memory is None else memory.read(),
+        disclosed=Disclosed(tuple(map(frozenset, parts))),
     )
     try:
         result = server.run(transport)
     finally:
         if memory is not None:
-            memory.write(server.disclosed)
+            write_json(memory, [sorted(part, key=int) for part in server.disclosed.parts])
     for holder in server.unconfirmed:
         LOG.warning(
             "query.encrypted: nobody else has decrypted the totals of client %s: they may be wrong", holder
@@ -334,7 +310,7 @@ def _require_plausible(counted: int, samples: int, noise: int) -> None:
 
 def _encrypt(content: RecordDict) -> bytes:
     """Return one client's message of the encrypted protocol."""
-    data = content.config_records["encrypted"].get("data") if "encrypted" in content.config_records else None
+    data = read_record(content, "encrypted").get("data")
     if not isinstance(data, bytes):
         raise UnusableError(f"its encrypted message is {short_repr(data)}: it must be bytes")
     return data
