@@ -264,7 +264,7 @@ def test_the_class_distribution_is_that_of_the_clients_with_good_counts(
 ) -> None:
     finished, *_ = before_rounds
     counted = EVERYBODY + [CLIENTS + i for i, (kind, _) in enumerate(ALL_BEFORE) if kind == "query.statistics"]
-    assert list(finished.summary.train_counts) == sum(map(counts_of, counted)).tolist()  # type: ignore[union-attr]
+    assert list(finished.summary.train_counts) == sum(map(counts_of, counted)).tolist()
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed"])

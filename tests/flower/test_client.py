@@ -260,7 +260,7 @@ def test_a_server_makes_a_client_keep_its_state_under_one_name_in_a_run(tmp_path
 
     def rename(request: Message, reply: Message) -> Message:
         asked = ConfigRecord({**request.content.config_records["asked"], "run_id": "another"})
-        reasons.append(nodes.ask_again(request, asked=asked).error.reason)
+        reasons.append(str(nodes.ask_again(request, asked=asked).error.reason))
         return reply
 
     nodes.mischief = strike(rename, {0}, "train.train")

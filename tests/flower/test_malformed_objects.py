@@ -52,7 +52,7 @@ class HarmedGrid(WireGrid):
 
 def nodes_with(harm: Callable[[], None], mischief: Mischief = honest, **changes: Any) -> WireGrid:
     nodes = HarmedGrid(client_app(model=model, data=data), run_config("fedavg", **FULL, **changes), CLIENTS)
-    nodes.harm, nodes.mischief = harm, mischief  # type: ignore[method-assign]
+    nodes.harm, nodes.mischief = harm, mischief
     return nodes
 
 

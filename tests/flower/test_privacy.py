@@ -242,10 +242,10 @@ def test_an_encrypted_reply_is_added_when_it_comes(monkeypatch: pytest.MonkeyPat
 
 def test_the_protocol_s_options_can_be_set() -> None:
     with pytest.raises(ValueError, match="key_holders=2 needs at least 6 clients, not 5"):
-        run_federation(**SEALED, **{"privacy.key_holders": 2})  # type: ignore[arg-type]
+        run_federation(**SEALED, **{"privacy.key_holders": 2})
     finished, nodes = run_federation(
         **SEALED,
-        **{"privacy.key_holders": 2, "privacy.min_contributors": 2, "run.rounds": 1},  # type: ignore[arg-type]
+        **{"privacy.key_holders": 2, "privacy.min_contributors": 2, "run.rounds": 1},
     )
     assert list(finished.summary.train_counts) == ALL_COUNTS.tolist()
     asked = [client for client, kind, _ in nodes.log if kind == "query.encrypted"]

@@ -146,7 +146,7 @@ def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
 def test_a_sum_in_which_one_client_has_nearly_all_the_weight_is_not_made() -> None:
     """It would be that client's upload."""
     with pytest.raises(RuntimeError, match="1 sums could be combined to the uploads of clients"):
-        run_federation("fedwcm[score=local]", **{"aggregation.max_share": "none"})  # type: ignore[arg-type]
+        run_federation("fedwcm[score=local]", **{"aggregation.max_share": "none"})
 
 
 @pytest.mark.parametrize("method", ["fedcm", "fedwcm", "scaffold"])
@@ -193,7 +193,7 @@ def test_increments_are_bounded_on_the_clients() -> None:
 
 def test_an_entry_beyond_the_range_is_not_cut_off_silently() -> None:
     with pytest.raises(RuntimeError, match=r"flower.secure_range = 1e-05 is the largest"):
-        run_federation("fedavg", **{"flower.secure_range": 1e-5})  # type: ignore[arg-type]
+        run_federation("fedavg", **{"flower.secure_range": 1e-5})
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_client_and_server_must_agree(
     mods: Any, secure: bool, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(RuntimeError, match="0 clients connected"):
-        run_federation("fedavg", mods=mods, **{"flower.secure_aggregation": secure})  # type: ignore[arg-type]
+        run_federation("fedavg", mods=mods, **{"flower.secure_aggregation": secure})
     assert any(reason in line for line in caplog.messages)
 
 
@@ -215,9 +215,9 @@ def test_what_could_protect_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="secaggplus_mod must be the first mod"):
         client_app(model=model, data=data, mods=[fixedclipping_mod, secaggplus_mod])
     with pytest.raises(ValueError, match="it needs every single upload"):
-        run_federation("fedavg", **{"aggregation.rule": "median"})  # type: ignore[arg-type]
+        run_federation("fedavg", **{"aggregation.rule": "median"})
 
 
 def test_a_run_that_diverges_ends_though_the_server_sees_no_upload() -> None:
     with pytest.raises(DivergedError, match="5 of 5 updates have a NaN or an infinity in round"):
-        run_federation("fedavg", **{"local.lr": 1e30, "local.clip": "none"})  # type: ignore[arg-type]
+        run_federation("fedavg", **{"local.lr": 1e30, "local.clip": "none"})

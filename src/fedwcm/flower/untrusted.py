@@ -33,10 +33,11 @@ def refuse_error(reply: Message) -> None:
 
 def read_record(content: RecordDict, name: str) -> dict[str, object]:
     """Return a record of numbers and texts."""
-    record = {**content.config_records, **content.metric_records}.get(name)
-    if record is None:
-        raise UnusableError(f"its answer cannot be read: the record {name!r} is missing")
-    return dict(record)
+    if name in content.config_records:
+        return dict(content.config_records[name])
+    if name in content.metric_records:
+        return dict(content.metric_records[name])
+    raise UnusableError(f"its answer cannot be read: the record {name!r} is missing")
 
 
 def read_int(values: Mapping[str, object], name: str, least: int, most: int) -> int:

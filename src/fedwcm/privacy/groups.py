@@ -126,12 +126,6 @@ class Group:
         if sum(claim.totals == reply.totals for claim in self.claims.values()) >= self.confirmations:
             self.decrypted = reply
 
-    @property
-    def doubted(self) -> list[str]:
-        """The key holders whose totals are not those that were confirmed."""
-        assert self.decrypted is not None, "the group has totals"
-        return [name for name, claim in self.claims.items() if claim.totals != self.decrypted.totals]
-
     def again(self) -> "Group":
         """Return the same contributors, without a key yet."""
         return replace(self, waiting=list(self.contributors), contributors=[], key=None)

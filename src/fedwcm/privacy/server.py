@@ -105,7 +105,8 @@ class Server:
         self._limit = messages.size_limit(classes)
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._seen: set[bytes] = set()
-        self._decrypted: list[Group] = []
+        self._sums: list[tuple[messages.Decrypted, Sequence[str]]] = []
+        """The sums that are used, and the clients that are in each."""
         self._refused: list[Refused] = []
         self._bytes_up = self._bytes_down = 0
 
@@ -118,7 +119,7 @@ class Server:
             if not self._join_small_groups():
                 self._leave_out_telling_groups()
                 self._decrypt(transport)
-        if not self._decrypted:
+        if not self._sums:
             raise ProtocolError(f"no sum could be decrypted; {self._last_refusal()}")
         return self._result(time.perf_counter() - started)
 
@@ -216,17 +217,19 @@ class Server:
 
         requests = {holder: group.decrypt_request().to_bytes() for holder, group in group_of.items()}
         self._exchange(transport, requests, accept)
-        failed = [group for group in self._groups if group.decrypted is None]
-        for group in self._groups:
-            if group.decrypted is not None:
-                self._take(group)
-        self._groups = [part for group in failed for part in self._try_again(group)]
+        groups, self._groups = self._groups, []
+        for group in groups:
+            if group.decrypted is None:
+                self._groups += self._try_again(group)
+            else:
+                self._take(group, group.decrypted)
 
-    def _take(self, group: Group) -> None:
+    def _take(self, group: Group, decrypted: messages.Decrypted) -> None:
         """Use a group's totals, and say who is to blame if it took several attempts."""
-        self._decrypted.append(group)
+        self._sums.append((decrypted, group.contributors))
         wrong = "its totals are not those that two others decrypted"
-        self._refused += [Refused(name, wrong) for name in group.doubted]
+        doubted = [name for name, claim in group.claims.items() if claim.totals != decrypted.totals]
+        self._refused += [Refused(name, wrong) for name in doubted]
         if group.suspect is not None:
             self._refused.append(
                 Refused(group.suspect, "with its contribution the sum of its group cannot be read")
@@ -235,10 +238,9 @@ class Server:
     def _settle_for_less(self, group: Group, reason: str) -> None:
         """Give a group up, unless one key holder has decrypted its sum and nobody has contradicted it."""
         if len(group.claims) == 1:
-            (group.decrypted,) = group.claims.values()
-            group.contributors, group.waiting = list(group.claimed), []
-            self.unconfirmed += list(group.claims)
-            self._decrypted.append(group)
+            ((holder, claim),) = group.claims.items()
+            self.unconfirmed.append(holder)
+            self._sums.append((claim, group.claimed))
         else:
             self._give_up(group, reason)
 
@@ -290,14 +292,13 @@ class Server:
         return reply
 
     def _result(self, seconds: float) -> ClassTotals:
-        totals = [group.decrypted.totals for group in self._decrypted if group.decrypted is not None]
-        present = {name for group in self._decrypted for name in group.contributors}
+        present = {name for _, contributors in self._sums for name in contributors}
         return ClassTotals(
-            totals=np.array(totals, dtype=np.int64).sum(axis=0),
+            totals=np.array([decrypted.totals for decrypted, _ in self._sums], dtype=np.int64).sum(axis=0),
             contributors=tuple(name for name in self._clients if name in present),
             left_out=tuple(name for name in self._clients if name not in present),
             refused=tuple(self._refused),
-            key_holders=tuple(group.decrypted.sender for group in self._decrypted if group.decrypted is not None),
+            key_holders=tuple(decrypted.sender for decrypted, _ in self._sums),
             bytes_up=self._bytes_up,
             bytes_down=self._bytes_down,
             seconds=seconds,
