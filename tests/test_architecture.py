@@ -162,7 +162,7 @@ PUBLIC_OF_FLOWER = (
     "flwr.simulation",
 )
 WITHOUT_PUBLIC_TWIN = {
-    "flwr.common.config": {"parse_config_args"},
+    "flwr.common.config": {"flatten_dict", "parse_config_args"},
     "flwr.common.secure_aggregation.crypto.shamir": {"combine_shares"},
     "flwr.common.secure_aggregation.crypto.symmetric_encryption": {"generate_shared_key"},
     "flwr.common.secure_aggregation.secaggplus_constants": {"Key", "RECORD_KEY_CONFIGS", "Stage"},

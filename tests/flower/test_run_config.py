@@ -1,14 +1,10 @@
 """Flower's run-config has our options under our names; what is wrong is said by name."""
 
-import ast
 from contextlib import nullcontext
-from importlib import import_module
-from pathlib import Path
 
 import pytest
 from flwr.common.config import flatten_dict, parse_config_args
 
-import fedwcm.flower
 from fedwcm.config.settings import from_settings, to_settings
 from fedwcm.flower.app.options import read
 
@@ -131,19 +127,3 @@ def test_secure_aggregation_needs_rounds_of_three_clients(
     with expected:
         read({**asked, "flower.secure_aggregation": True})
     read(asked)
-
-
-def test_no_private_module_of_flower_is_imported_that_has_a_public_twin() -> None:
-    """The next Flower may move its private ones; what has no public twin is listed here."""
-    public = [import_module(f"flwr.{name}") for name in ("app", "clientapp", "clientapp.mod", "serverapp")]
-    names = {name for each in [*public, import_module("flwr.serverapp.strategy")] for name in each.__all__}
-    public_modules = {each.__name__ for each in public} | {"flwr.serverapp.strategy"}
-    private: dict[str, set[str]] = {}
-    for path in Path(fedwcm.flower.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
-            if isinstance(node, ast.ImportFrom) and module.startswith("flwr.") and module not in public_modules:
-                private.setdefault(module, set()).update(alias.name for alias in node.names)
-    allowed = ("flwr.common.config", "flwr.common.secure_aggregation.")
-    assert [name for name in private if not name.startswith(allowed)] == []
-    assert not names & set().union(*private.values())

@@ -261,7 +261,6 @@ def _encrypted_counting(
             reasons.setdefault(str(client), reason)  # the first reason: late clients are not asked again
 
     names = tuple(map(str, directory.known))
-    holders, least = privacy.key_holders, privacy.min_contributors
 
     def check(contributors: Sequence[str], totals: Ints) -> None:
         samples = int(directory.samples[[int(name) for name in contributors]].sum())
@@ -271,8 +270,8 @@ def _encrypted_counting(
     server = Server(
         names,
         classes + 1,
-        key_holders=holders,
-        min_contributors=least,
+        key_holders=privacy.key_holders,
+        min_contributors=privacy.min_contributors,
         check_totals=check,
         confirmations=2,
         disclosed=Disclosed(tuple(map(frozenset, parts))),
