@@ -19,7 +19,7 @@ from fedwcm.experiment.progress import Silent
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.runner import Runner
 from fedwcm.flower import Strategy
-from fedwcm.flower.server.strategy import _note
+from fedwcm.flower.server.strategy import _copy_record
 
 from . import existing_app
 from .federation import CLIENTS, finish, grid, model, simulated
@@ -82,7 +82,8 @@ def test_an_evaluation_that_is_not_finite_is_kept_as_it_is(own_values: dict[str,
 def test_what_a_continued_run_has_recorded_as_none_was_not_finite() -> None:
     record = {"round": 1, "seconds": 1.0, "participants": 1, "bytes_down": 0, "bytes_up": 0}
     result = Result(arrays=ArrayRecord())
-    _note(RoundRecord.from_json({**record, "server_loss": None, "server_recall": [None, 0.5]}, "a test"), result)
+    of_disk = RoundRecord.from_json({**record, "server_loss": None, "server_recall": [None, 0.5]}, "a test")
+    _copy_record(of_disk, result)
     assert str(dict(result.evaluate_metrics_serverapp[1])) == "{'loss': nan, 'recall': [nan, 0.5]}"
 
 

@@ -57,7 +57,7 @@ class SecureSum:
         self._shares = min(len(clients), MOST_SHARES)
         self._threshold = max(2, -(-2 * self._shares // 3))
         self._levels = MODULUS >> len(clients).bit_length()  # so that the sum of all stays below the modulus
-        self._neighbours = _on_a_ring(clients, self._shares // 2)
+        self._neighbours = _place_on_ring(clients, self._shares // 2)
         self._keys: dict[int, list[bytes]] = {}
         self._sharing: set[int] = set()
         self._masked: list[Ints] = []
@@ -71,7 +71,7 @@ class SecureSum:
         self._masked = [np.zeros(1, dtype=np.int64), np.zeros(shape, dtype=np.int64)]
 
         def read(client: int, facts: Facts) -> None:
-            parts = [_bytes(part) for part in read_list(facts, Key.MASKED_PARAMETERS)]
+            parts = [_as_bytes(part) for part in read_list(facts, Key.MASKED_PARAMETERS)]
             if len(parts) != len(self._masked):
                 raise UnusableError(f"its masked upload has {len(parts)} parts, not {len(self._masked)}")
             arrays = [
@@ -139,8 +139,8 @@ class SecureSum:
 
         def read(client: int, reply: Facts) -> None:
             require_names("keys", reply, {Key.PUBLIC_KEY_1: 0, Key.PUBLIC_KEY_2: 0})
-            keys = [_bytes(reply[name], LONGEST_CIPHERTEXT) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
-            points = {_point(key) for key in keys}
+            keys = [_as_bytes(reply[name], LONGEST_CIPHERTEXT) for name in (Key.PUBLIC_KEY_1, Key.PUBLIC_KEY_2)]
+            points = {_read_point(key) for key in keys}
             if len(points) < len(keys) or not points.isdisjoint(known):
                 raise UnusableError("its public key is already in use: all keys must differ")
             known.update(points)
@@ -163,7 +163,7 @@ class SecureSum:
                 raise UnusableError(
                     f"it shares its secrets with {short_repr(to)}, not with {short_repr(sorted(expected))}"
                 )
-            encrypted = [_bytes(share, LONGEST_CIPHERTEXT) for share in shares]
+            encrypted = [_as_bytes(share, LONGEST_CIPHERTEXT) for share in shares]
             sent[client] = dict(zip(to, encrypted, strict=True))  # type: ignore[arg-type]
 
         self._sharing = self._stage(Stage.SHARE_KEYS, facts, read)
@@ -185,7 +185,7 @@ class SecureSum:
 
         def read(client: int, reply: Facts) -> None:
             owners = [*facts[client][Key.ACTIVE_NODE_ID_LIST], *facts[client][Key.DEAD_NODE_ID_LIST]]
-            revealed = [_bytes(share, LONGEST_SHARE) for share in read_list(reply, Key.SHARE_LIST)]
+            revealed = [_as_bytes(share, LONGEST_SHARE) for share in read_list(reply, Key.SHARE_LIST)]
             if read_list(reply, Key.NODE_ID_LIST) != owners or len(revealed) != len(owners):
                 raise UnusableError("it does not reveal the shares that it was asked for")
             for owner, share in zip(owners, revealed, strict=True):
@@ -235,7 +235,7 @@ class SecureSum:
             raise SecureSumError("no client is left")
 
 
-def _on_a_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
+def _place_on_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
     """Return each client's neighbours, itself among them: those next to it in an order that nobody foresees."""
     order = list(clients)
     random.SystemRandom().shuffle(order)
@@ -245,7 +245,7 @@ def _on_a_ring(clients: Sequence[int], reach: int) -> dict[int, set[int]]:
     }
 
 
-def _bytes(value: object, most: int | None = None) -> bytes:
+def _as_bytes(value: object, most: int | None = None) -> bytes:
     if not isinstance(value, bytes):
         raise UnusableError(f"expected bytes, got {short_repr(value)}")
     if most is not None and len(value) > most:
@@ -253,7 +253,7 @@ def _bytes(value: object, most: int | None = None) -> bytes:
     return value
 
 
-def _point(pem: bytes) -> ec.EllipticCurvePublicNumbers:
+def _read_point(pem: bytes) -> ec.EllipticCurvePublicNumbers:
     """Return a public key's place on the curve of Flower's mods; on another curve, its neighbours would fail."""
     try:
         key = load_pem_public_key(pem)

@@ -44,7 +44,7 @@ class AnswerReader:
     statistics: dict[int, dict[str, float]]
 
     def read(self, content: RecordDict, request: RequestId, first_samples: int) -> tuple[int, ClientUpdates]:
-        """Return the client's number of samples and its result, one row; `told` is how many it first reported."""
+        """Return the client's number of samples, near those that it first reported, and its result, one row."""
         try:
             facts = dict(content.config_records["answers"])
             _require_answer_to(facts, request)

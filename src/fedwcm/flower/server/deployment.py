@@ -44,7 +44,7 @@ from fedwcm.flower.info import Admission
 from fedwcm.flower.server.backend import FlowerBackend, RemoteFederation
 from fedwcm.flower.server.directory import ClientDirectory, NodeBinding
 from fedwcm.flower.server.evaluation import ClientEvaluation, CustomEvaluation
-from fedwcm.flower.server.setup import FederationSetup, counted_setup, with_statistics
+from fedwcm.flower.server.setup import FederationSetup, count_into_setup, with_statistics
 from fedwcm.reports.write import report_or_warn
 
 LOG = logging.getLogger("flwr.fedwcm")
@@ -270,7 +270,7 @@ def _setup(
     directory.wait()
     options.require_reachable(len(directory.samples))
     if setup is None:
-        setup = counted_setup(directory, options)
+        setup = count_into_setup(directory, options)
         if directory.counts:
             counts = as_counts(np.stack([*directory.counts.values()]))
             shares = components.assumed_shares(counts, setup.population(options.config))

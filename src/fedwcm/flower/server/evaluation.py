@@ -81,7 +81,7 @@ class ClientEvaluation:
         Clients are weighted by the samples that they tested on, up to as many as they train on, and to the largest
         share that the run allows: one that lies moves the mean by no more than that share.
         """
-        metrics_of, key = _alike(self._ask(model), model.round), self._custom.weighted_by_key
+        metrics_of, key = _keep_common(self._ask(model), model.round), self._custom.weighted_by_key
         if not metrics_of:
             return {}
         each = {"per_client": {str(client): metrics for client, metrics in sorted(metrics_of.items())}}
@@ -109,7 +109,7 @@ class ClientEvaluation:
 
         def receive(client: int, content: RecordDict) -> None:
             most = MOST_TESTED * int(self._directory.samples[client])
-            metrics_of[client] = _metrics(content, self._custom.weighted_by_key, most)
+            metrics_of[client] = _read_metrics(content, self._custom.weighted_by_key, most)
 
         questions = dict.fromkeys(self._cohort(model.round), question)
         self._directory.ask(EVALUATE, questions, receive, model.round, all_needed=True)
@@ -122,7 +122,7 @@ class ClientEvaluation:
         return sorted(rng.choice(clients, min(wanted_clients, clients), replace=False).tolist())
 
 
-def _metrics(content: RecordDict, key: str, most_samples: int) -> Metrics:
+def _read_metrics(content: RecordDict, key: str, most_samples: int) -> Metrics:
     """Return one client's numbers: those of the only record of metrics in its answer."""
     if len(content.metric_records) != 1:
         raise UnusableError(f"its evaluation has {len(content.metric_records)} records of metrics, not one")
@@ -139,7 +139,7 @@ def _metrics(content: RecordDict, key: str, most_samples: int) -> Metrics:
     return {name: read_float(values, name, *bounds[name]) for name in bounds} | {key: samples}
 
 
-def _alike(metrics_of: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
+def _keep_common(metrics_of: dict[int, Metrics], round_: int) -> dict[int, Metrics]:
     """Return the answers with the metrics that most clients have: no single client decides what is measured."""
     votes = Counter(frozenset(metrics_of[client]) for client in sorted(metrics_of))
     common = max(votes, key=votes.__getitem__, default=frozenset())

@@ -113,7 +113,7 @@ class FederationSetup:
         return cls(**{**facts, **by_client, "totals": np.array(facts["totals"])})
 
 
-def counted_setup(directory: ClientDirectory, options: AppOptions) -> FederationSetup:
+def count_into_setup(directory: ClientDirectory, options: AppOptions) -> FederationSetup:
     """Count the classes of all connected clients; those that do not answer are left out."""
     assert directory.info is not None, "clients are asked after they have sent their info"
     counted = count_classes(directory, directory.info.classes, options)
@@ -146,7 +146,7 @@ def with_statistics(
     setup: FederationSetup, directory: ClientDirectory, options: AppOptions, method: ClientStatistics
 ) -> FederationSetup:
     """Ask the clients that were counted for what the method wants to know about them."""
-    reports = _statistics(directory, setup.counted, method, setup.population(options.config))
+    reports = _ask_statistics(directory, setup.counted, method, setup.population(options.config))
     needed = options.federation.min_clients
     if len(reports) < needed:
         raise RuntimeError(
@@ -155,7 +155,7 @@ def with_statistics(
     return replace(setup, reported=reports)
 
 
-def _statistics(
+def _ask_statistics(
     directory: ClientDirectory, clients: list[int], method: ClientStatistics, population: Population
 ) -> dict[int, dict[str, float]]:
     """Return what the method asks of every client, for each that answered, by ascending number.
@@ -222,7 +222,7 @@ def _plain_counting(
     rows = directory.counts
 
     def receive(client: int, content: RecordDict) -> None:
-        rows[client] = _counts(content, classes, int(directory.samples[client]), epsilon)
+        rows[client] = _read_counts(content, classes, int(directory.samples[client]), epsilon)
 
     left_out = directory.ask("query.counts", dict.fromkeys(directory.known, RecordDict()), receive)
     shift = noise_bound(epsilon)
@@ -231,7 +231,7 @@ def _plain_counting(
     return CountedClasses(sorted(rows), total, left_out)
 
 
-def _counts(content: RecordDict, classes: int, samples: int, epsilon: float | None) -> Ints:
+def _read_counts(content: RecordDict, classes: int, samples: int, epsilon: float | None) -> Ints:
     """Return one client's counts, one for each class; without noise they must add up to its number of samples."""
     listed = read_list(read_record(content, "counts"), "counts")
     if len(listed) != classes:
@@ -256,7 +256,7 @@ def _encrypted_counting(
 
     def transport(requests: Mapping[str, bytes], receive: Receive) -> None:
         contents = {int(name): to_bytes_record(data) for name, data in requests.items()}
-        missing = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _encrypt(reply)))
+        missing = directory.ask("query.encrypted", contents, lambda k, reply: receive(str(k), _unwrap(reply)))
         for client, reason in missing.items():
             reasons.setdefault(str(client), reason)  # the first reason: late clients are not asked again
 
@@ -307,7 +307,7 @@ def _require_plausible(counted: int, samples: int, noise: int) -> None:
         )
 
 
-def _encrypt(content: RecordDict) -> bytes:
+def _unwrap(content: RecordDict) -> bytes:
     """Return one client's message of the encrypted protocol."""
     data = read_record(content, "encrypted").get("data")
     if not isinstance(data, bytes):

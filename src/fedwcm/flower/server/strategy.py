@@ -102,7 +102,7 @@ class Strategy(FedAvg):
             raise ValueError(f"{self.settings.get('flower.out')} holds a finished run: choose another folder")
         result.arrays = ArrayRecord(finished.model)
         for record in finished.history:
-            _note(record, result)
+            _copy_record(record, result)
         result.evaluate_metrics_serverapp = dict(sorted(result.evaluate_metrics_serverapp.items()))
         return result
 
@@ -150,7 +150,7 @@ class _Evaluated:
         return {f"server_{name}": value for name, value in (metrics or {}).items()}
 
 
-def _note(record: RoundRecord, result: Result) -> None:
+def _copy_record(record: RoundRecord, result: Result) -> None:
     """Copy a round's numbers to where Flower's users look for them."""
     if record.train_loss is not None and record.train_accuracy is not None:
         trained: dict[str, Any] = {"loss": record.train_loss, "accuracy": record.train_accuracy}
