@@ -45,12 +45,6 @@ def test_arrays_of_any_shape_are_taken(tmp_path: Path, x: Any, shape: tuple[int,
     assert np.array_equal(np.sort(values), np.sort(x.astype(data.x_train.dtype).astype(np.float64).ravel()))
 
 
-@pytest.mark.parametrize("shape", [(20,), (20, 2, 2, 2, 2), (20, 3, 8, 8)])
-def test_other_shapes_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="images must be numbers of shape"):
-        load(tmp_path, np.zeros(shape))
-
-
 def test_a_value_that_is_not_finite_is_found_in_any_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedwcm.data import dataset
 

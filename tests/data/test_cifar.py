@@ -16,12 +16,6 @@ CIFAR10_BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
 TEST_COUNT = 20
 
 
-@pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("FEDWCM_DATA", raising=False)
-
-
 def planes(pixels: Bytes) -> Bytes:
     """Lay out images as CIFAR does: per image the red plane, then green, then blue."""
     return pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)

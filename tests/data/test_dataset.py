@@ -36,14 +36,10 @@ def table(**changes: Any) -> Dataset:
     return Dataset(**(fields | changes))
 
 
-def test_shape_of_a_table_is_its_number_of_features() -> None:
-    data = table()
-    assert (data.input_shape, data.num_classes, data.is_image) == ((4,), 3, False)
-
-
 def test_shape_of_images_has_the_channels_first() -> None:
     data = table(x_train=np.zeros((6, 5, 7, 3), np.uint8), x_test=np.zeros((3, 5, 7, 3), np.uint8))
     assert (data.input_shape, data.is_image) == ((3, 5, 7), True)
+    assert (table().input_shape, table().num_classes, table().is_image) == ((4,), 3, False)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +57,6 @@ def test_shape_of_images_has_the_channels_first() -> None:
             "x_train are images of uint8, x_test of float32",
         ),
         ({"x_train": np.full((6, 4), np.nan, np.float32)}, r"x_train\[0, 0\] is nan"),
-        ({"x_test": np.array([[0, 0, 0, np.inf]] * 3, np.float32)}, r"x_test\[0, 3\] is inf"),
         ({"x_train": np.zeros((0, 4), np.float32), "y_train": np.zeros(0, np.int64)}, "nothing to train on"),
         ({"classes": ("a", "b", "b")}, "twice"),
         ({"client_ids": np.array([0, 0, 0, 1, 1, 2])}, r"client_ids\[5\] is 2: it must be from 0 to 1"),
@@ -135,18 +130,7 @@ def test_numbering_text_can_be_undone(values: list[str]) -> None:
     assert list(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"label": "y"},
-        {"client": "who"},
-        {"features": ["a"]},
-        {"drop": ["a"]},
-        {"impute": "median"},
-        {"image_size": 8},
-        {"encoding": "utf-8"},
-    ],
-)
+@pytest.mark.parametrize("options", [{"label": "y"}, {"features": ["a"]}, {"image_size": 8}])
 def test_a_data_set_that_is_made_already_is_not_read_again(options: dict[str, Any]) -> None:
     x, y = np.zeros((4, 2), dtype=np.float32), np.array([0, 1, 0, 1])
     made = Dataset("made", x, y, x, y, ("a", "b"))

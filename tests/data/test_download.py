@@ -113,9 +113,7 @@ def test_a_file_the_server_does_not_have_is_a_failed_download(tmp_path: Path, en
     assert list((tmp_path / "svhn").iterdir()) == []
 
 
-def test_nothing_is_downloaded_when_downloading_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("FEDWCM_DATA", raising=False)
+def test_nothing_is_downloaded_when_downloading_is_off(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"cifar100 was not found .* switched off") as caught:
         load_dataset("cifar100", data_dir=tmp_path / "data", download=False)
     assert str(tmp_path / "data" / "cifar-100-binary.tar.gz") in str(caught.value)

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -77,14 +76,6 @@ def test_columns_are_fitted_to_the_training_split_wherever_it_stands(hf: Any, tm
     assert data.x_test[:, 0].tolist() == [100.0] * 3 + [1.0]
 
 
-def test_validation_never_becomes_the_test(hf: Any, tmp_path: Path) -> None:
-    hf.DatasetDict({"train": image_rows(hf, 10), "validation": image_rows(hf, 6)}).save_to_disk(tmp_path / "set")
-    with pytest.warns(UserWarning, match="no test part: 20% of each class of train is drawn"):
-        data = load_dataset(f"hub:{tmp_path / 'set'}")
-    assert data.y_val is not None
-    assert (len(data.y_train), len(data.y_val), len(data.y_test)) == (8, 6, 2)
-
-
 def test_a_hub_set_is_read_by_the_schema_of_another(hf: Any, tmp_path: Path) -> None:
     table_rows(hf, 20).save_to_disk(tmp_path / "set")
     table_rows(hf, 6).select_columns(["b", "a"]).save_to_disk(tmp_path / "new")
@@ -92,15 +83,6 @@ def test_a_hub_set_is_read_by_the_schema_of_another(hf: Any, tmp_path: Path) -> 
     rows = load_rows(f"hub:{tmp_path / 'new'}", data.schema, labelled=False)
     assert rows.x.tolist() == [[float(i), float(i % 2 == 0)] for i in range(6)]
     assert rows.y is None
-
-
-def test_numeric_columns_are_features_and_a_single_split_is_divided(hf: Any, tmp_path: Path) -> None:
-    table_rows(hf, 20).save_to_disk(tmp_path / "set")
-    data = load_dataset(f"hub:{tmp_path / 'set'}", label="kind", test_fraction=0.3)
-    assert data.classes == ("x", "y")
-    assert data.input_shape == (2,)
-    assert len(data.y_test) == 6
-    assert np.array_equal(data.x_train[:, 0] % 2, data.y_train)
 
 
 def test_a_chosen_part_of_the_rows_is_read_as_chosen(hf: Any, tmp_path: Path) -> None:

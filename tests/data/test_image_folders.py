@@ -44,11 +44,6 @@ def test_validation_is_not_the_test_where_there_is_none(tmp_path: Path) -> None:
     assert [len(y) for y in (data.y_train, data.y_val, data.y_test)] == [14, 6, 6]
 
 
-def test_train_alone_is_split(tmp_path: Path) -> None:
-    write_parts(tmp_path, {"train": 10})
-    assert len(load_dataset(tmp_path).y_test) == 4
-
-
 def test_two_names_for_one_part_and_other_folders_are_pointed_out(tmp_path: Path) -> None:
     write_parts(tmp_path, {"train": 5, "test": 2, "notes": 1})
     with pytest.warns(UserWarning, match="'notes' are ignored"):
@@ -65,24 +60,13 @@ def test_a_class_with_validation_images_only_is_refused(tmp_path: Path) -> None:
         load_dataset(tmp_path)
 
 
-@pytest.mark.parametrize("value", ["val", "validation", "VAL"])
-def test_a_split_column_may_name_validation_rows(tmp_path: Path, value: str) -> None:
-    lines = [f"{i},{i % 2},{['train', 'test', value][i // 10]}" for i in range(30)]
+def test_a_split_column_may_name_validation_rows(tmp_path: Path) -> None:
+    lines = [f"{i},{i % 2},{['train', 'test', 'VALID'][i // 10]}" for i in range(30)]
     (tmp_path / "own.csv").write_text("\n".join(["x,y,part", *lines]))
     data = load_dataset(tmp_path / "own.csv", label="y", split="part")
     assert data.x_val is not None
     assert data.x_val[:, 0].tolist() == list(range(20, 30))
     assert data.x_test[:, 0].tolist() == list(range(10, 20))
-
-
-def test_an_npz_file_may_hold_a_validation_part(tmp_path: Path) -> None:
-    x, y = np.arange(24.0).reshape(8, 3), np.arange(8) % 2
-    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_val=x[:4], y_val=y[:4], x_test=x, y_test=y)
-    data = load_dataset(tmp_path / "own.npz")
-    assert data.x_val is not None
-    assert np.array_equal(data.x_val, x[:4])
-    np.savez(tmp_path / "own.npz", x_train=x, y_train=y)
-    assert len(load_dataset(tmp_path / "own.npz", test_fraction=0.5).y_test) == 4
 
 
 # Clients ------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Laws of the long-tailed subset."""
 
 import warnings
+from itertools import product
 from typing import Any, get_args
 
 import numpy as np
@@ -29,24 +30,22 @@ def test_cifar100_total_is_that_of_the_literature() -> None:
 
 
 @pytest.mark.parametrize("n_max", [10, 100, 500, 5000, 123_000])
-@pytest.mark.parametrize("denominator", [1, 2, 5, 10])
-@pytest.mark.parametrize("classes", [2, 3, 10, 100])
-def test_rarest_class_is_exact_where_the_product_is_whole(n_max: int, denominator: int, classes: int) -> None:
-    counts = class_counts(np.full(classes, n_max), 1 / denominator)
-    assert counts[0] == n_max
-    assert counts[-1] == n_max // denominator
+def test_rarest_class_is_exact_where_the_product_is_whole(n_max: int) -> None:
+    for denominator, classes in product([1, 2, 5, 10], [2, 3, 10, 100]):
+        counts = class_counts(np.full(classes, n_max), 1 / denominator)
+        assert (counts[0], counts[-1]) == (n_max, n_max // denominator)
 
 
 @pytest.mark.parametrize("root", [2, 3, 4, 5, 10])
-@pytest.mark.parametrize("classes", [2, 3, 4, 5, 6])
-def test_whole_products_inside_the_profile_do_not_lose_a_sample(root: int, classes: int) -> None:
-    powers = root ** np.arange(classes)[::-1]
-    np.testing.assert_array_equal(class_counts(np.full(classes, powers[0]), 1 / powers[0]), powers)
+def test_whole_products_inside_the_profile_do_not_lose_a_sample(root: int) -> None:
+    for classes in range(2, 7):
+        powers = root ** np.arange(classes)[::-1]
+        np.testing.assert_array_equal(class_counts(np.full(classes, powers[0]), 1 / powers[0]), powers)
 
 
-@pytest.mark.parametrize("percent", range(1, 101))
-def test_percentages_of_a_hundred_are_exact(percent: int) -> None:
-    for profile in get_args(Profile):
+@pytest.mark.parametrize("profile", get_args(Profile))
+def test_percentages_of_a_hundred_are_exact(profile: Profile) -> None:
+    for percent in range(1, 101):
         assert class_counts(np.array([100, 100]), percent / 100, profile).tolist() == [100, percent]
 
 

@@ -58,29 +58,6 @@ def test_a_table_is_read_with_its_label_client_and_split_columns(path: Path) -> 
     assert [data.client_names[i] for i in data.client_ids[:4]] == ["oslo", "rome", "bern", "oslo"]
 
 
-def test_without_a_split_column_a_seeded_share_of_every_class_is_drawn(path: Path) -> None:
-    write(path, {"x": list(range(100)), "y": [0] * 60 + [1] * 40})
-    data, again, other = (load_dataset(path, label="y", test_fraction=0.25, seed=s) for s in (1, 1, 2))
-    assert np.bincount(data.y_test).tolist() == [15, 10]
-    assert sorted([*data.x_train[:, 0], *data.x_test[:, 0]]) == list(range(100))
-    assert np.array_equal(data.x_test, again.x_test)
-    assert not np.array_equal(data.x_test, other.x_test)
-
-
-def test_a_class_with_one_sample_stays_in_train(path: Path) -> None:
-    write(path, {"x": list(range(11)), "y": ["common"] * 10 + ["rare"]})
-    with pytest.warns(UserWarning, match="no test sample of class 'rare'"):
-        data = load_dataset(path, label="y", test_fraction=0.9)
-    assert (data.y_train == data.classes.index("rare")).sum() == 1
-
-
-def test_integer_labels_and_clients_are_ordered_by_value(path: Path) -> None:
-    write(path, {"x": list(range(12)), "y": [10, -3, 2] * 4, "who": [100, 20] * 6})
-    data = load_dataset(path, label="y", client="who")
-    assert data.classes == ("-3", "2", "10")
-    assert data.client_names == ("20", "100")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -89,18 +66,9 @@ def test_integer_labels_and_clients_are_ordered_by_value(path: Path) -> None:
         ({"label": "kind", "split": "zzz"}, "no column 'zzz'; its columns"),
         ({"label": "kind", "client": "kind"}, "column 'kind' has two roles, label and client"),
         ({"label": "kind", "client": "site", "split": "height"}, "'height'(, row 1 is '0'| is of type double)"),
-        (
-            ROLES | {"drop": ["hight"]},
-            r"drop hight .*did you mean 'height'",
-        ),
-        (
-            ROLES | {"features": ["z*"]},
-            r"features z\* .* no feature column",
-        ),
-        (
-            ROLES | {"drop": ["*"]},
-            "no feature column: nothing is left",
-        ),
+        (ROLES | {"drop": ["hight"]}, r"drop hight .*did you mean 'height'"),
+        (ROLES | {"features": ["z*"]}, r"features z\* .* no feature column"),
+        (ROLES | {"drop": ["*"]}, "no feature column: nothing is left"),
         (ROLES | {"image_size": 8}, "no column holds images"),
     ],
 )
@@ -136,12 +104,6 @@ def test_a_missing_value_is_named_by_column_and_row(path: Path, name: str, value
 def test_a_split_value_that_names_no_part_is_refused(path: Path) -> None:
     write(path, rows(part=["train"] * 14 + ["later"] * 6))
     with pytest.raises(ValueError, match="column 'part', row 15 is 'later': it must be 'train', 'val' or 'test'"):
-        load_dataset(path, label="kind", client="site", split="part")
-
-
-def test_a_class_with_test_rows_only_is_refused(path: Path) -> None:
-    write(path, rows(kind=["cat", "dog"] * 7 + ["owl"] * 6))
-    with pytest.raises(ValueError, match="only test samples, of class 'owl'"):
         load_dataset(path, label="kind", client="site", split="part")
 
 
@@ -235,14 +197,12 @@ GOOD: dict[str, Any] = {"x": np.zeros((10, 2)), "y": np.arange(10) % 2}
         ({"x_train": GOOD["x"], "y_train": GOOD["y"], "x_test": GOOD["x"]}, "lacks y_test"),
         (GOOD | {"clients": GOOD["y"]}, r"unknown array 'clients' \(did you mean 'client'\?\)"),
         (GOOD | {"y": np.zeros((10, 1), int)}, r"labels are int64 of shape \(10, 1\)"),
-        (GOOD | {"y": np.full(10, 0.5)}, "labels must be whole numbers or text, but that of row"),
         (GOOD | {"y": np.zeros(9, int)}, "10 samples but 9 labels"),
         (GOOD | {"client": np.zeros(4, int)}, "10 samples but 4 clients"),
         (GOOD | {"x": np.zeros((10, 3, 8, 8), np.uint8)}, "at most 4 channels"),
         (GOOD | {"x": np.zeros(10)}, "images must be numbers of shape"),
+        (GOOD | {"x": np.zeros((10, 2, 2, 2, 2))}, "images must be numbers of shape"),
         (GOOD | {"x": np.array([["a"]] * 10)}, "images must be numbers of shape"),
-        (GOOD | {"x": np.full((10, 3, 2), np.nan)}, r"x\[0, 0, 0\] is nan"),
-        (GOOD | {"x": np.full((10, 2), 1e300)}, r"x\[0, 0\] is 1e\+300: .* range of float32"),
         (GOOD | {"classes": ["a"]}, "it must be from 0 to 0"),
         (GOOD | {"y": np.array(["a", "c"] * 5), "classes": ["a", "b"]}, "label 'c' is not among the classes"),
         (
@@ -302,13 +262,6 @@ def test_one_coloured_image_makes_all_of_them_coloured(tmp_path: Path) -> None:
     assert (data.x_train == 50).all()
     assert data.x_train.shape == (1, 4, 6, 3)
     assert data.x_test[0, 0, 0].tolist() == [70, 0, 0]
-
-
-def test_images_of_two_sizes_are_refused_with_the_file_and_both_sizes(tmp_path: Path) -> None:
-    save_image(tmp_path / "a/0.png", "L", 0)
-    save_image(tmp_path / "a/1.png", "L", 0, (8, 9))
-    with pytest.raises(ValueError, match=r"1\.png is 8x9 pixels but .*0\.png is 6x4"):
-        load_dataset(tmp_path)
 
 
 def test_what_is_no_folder_of_images_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -83,7 +83,7 @@ def assert_each_index_once(parts: list[NDArray[np.int64]], samples: int) -> None
 
 
 @pytest.mark.parametrize("name", RANDOM)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), totals=CLASS_TOTALS, beta=BETA, seed=SEED)
 def test_every_sample_goes_to_exactly_one_client(
     name: str, data: st.DataObject, totals: list[int], beta: float, seed: int
@@ -116,7 +116,7 @@ def test_chance_decides_who_gets_the_extra_sample(name: str) -> None:
 def test_no_client_has_a_place_in_the_queue(name: str) -> None:
     """Clients of low and of high number have the same law."""
     labels = labels_with(class_counts(np.full(10, 200), 0.1))
-    halves = np.array([table(RANDOM[name](20, 1.0), labels, seed)[:10].sum(axis=0) for seed in range(400)])
+    halves = np.array([table(RANDOM[name](20, 1.0), labels, seed)[:10].sum(axis=0) for seed in range(100)])
     np.testing.assert_allclose(halves.mean(axis=0) / np.bincount(labels), 0.5, atol=0.1)
 
 
@@ -134,11 +134,12 @@ def test_more_clients_than_samples_names_both_numbers(name: str) -> None:
         split(RANDOM[name](11, 0.5), np.zeros(10, dtype=np.int64))
 
 
-@pytest.mark.parametrize("labels", [np.zeros((4, 1), dtype=np.int64), np.zeros(4), np.array([0, -1, 2, 3])])
 @pytest.mark.parametrize("name", RANDOM)
-def test_labels_that_are_not_class_numbers_are_refused(name: str, labels: NDArray[Any]) -> None:
-    with pytest.raises(ValueError, match="label"):
-        split(RANDOM[name](2, 0.5), labels)
+def test_labels_that_are_not_class_numbers_are_refused(name: str) -> None:
+    wrong: list[NDArray[Any]] = [np.zeros((4, 1), dtype=np.int64), np.zeros(4), np.array([0, -1, 2, 3])]
+    for labels in wrong:
+        with pytest.raises(ValueError, match="label"):
+            split(RANDOM[name](2, 0.5), labels)
 
 
 # --- equal and equal-ipf
@@ -151,21 +152,21 @@ def test_equal_is_as_far_from_the_whole_as_drawing_without_reuse_makes_it(
     beta: float, expected: tuple[float, ...]
 ) -> None:
     for imbalance, distance in zip((1, 0.5, 0.1, 0.05, 0.01), expected, strict=True):
-        ours = mean_distance(Equal(clients=100, beta=beta), cifar10(imbalance), seeds=15)
+        ours = mean_distance(Equal(clients=100, beta=beta), cifar10(imbalance), seeds=5)
         assert ours == pytest.approx(distance, abs=0.03)
 
 
 def test_fitted_priors_are_further_from_the_whole() -> None:
     labels = cifar10(0.1)
-    fitted = mean_distance(EqualIPF(clients=100, beta=0.1), labels, seeds=15)
+    fitted = mean_distance(EqualIPF(clients=100, beta=0.1), labels, seeds=5)
     assert fitted == pytest.approx(0.69, abs=0.03)
-    assert fitted > mean_distance(Equal(clients=100, beta=0.1), labels, seeds=15) + 0.08
+    assert fitted > mean_distance(Equal(clients=100, beta=0.1), labels, seeds=5) + 0.08
 
 
 @pytest.mark.parametrize("name", ["equal", "equal-ipf", "creff", "fedgrab"])
 def test_smaller_beta_means_further_from_the_whole(name: str) -> None:
     labels = cifar10(0.1)
-    distances = [mean_distance(RANDOM[name](50, beta), labels, 4) for beta in (0.05, 0.3, 2, 1000)]
+    distances = [mean_distance(RANDOM[name](50, beta), labels, 2) for beta in (0.05, 0.3, 2, 1000)]
     assert np.all(np.diff(distances) < -0.05)
 
 
@@ -261,7 +262,7 @@ def test_balancefl_larger_blocks_mean_fewer_classes() -> None:
     assert medians[0] > medians[1] > medians[2]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data(), totals=CLASS_TOTALS, wanted=st.integers(1, 5), seed=SEED)
 def test_pathological_never_exceeds_its_bound(
     data: st.DataObject, totals: list[int], wanted: int, seed: int
@@ -273,17 +274,6 @@ def test_pathological_never_exceeds_its_bound(
     assert held.max() <= max(wanted, math.ceil((classes - 1) / clients) + 1)
     if wanted == 1 and clients >= classes - 1:
         assert np.count_nonzero(held == 2) <= classes - 1
-
-
-@settings(max_examples=100, deadline=None)
-@given(totals=CLASS_TOTALS, wanted=st.integers(2, 4), seed=SEED)
-def test_pathological_clients_hold_what_was_asked_for_where_there_are_enough_clients(
-    totals: list[int], wanted: int, seed: int
-) -> None:
-    clients = max(1, math.ceil((np.count_nonzero(totals) - 1) / (wanted - 1)))
-    assume(sum(totals) >= clients)
-    counts = table(Pathological(clients=clients, classes_per_client=wanted), labels_with(totals), seed)
-    assert np.count_nonzero(counts, axis=1).max() <= wanted
 
 
 @settings(max_examples=60, deadline=None)

@@ -58,7 +58,7 @@ def test_many_sweeps_at_a_time_have_the_law_of_one_by_one(monkeypatch: pytest.Mo
     def mean_counts(first_seed: int) -> NDArray[np.float64]:
         """Each class's counts, from the client with the fewest to the one with the most."""
         tables = []
-        for seed in range(first_seed, first_seed + 400):
+        for seed in range(first_seed, first_seed + 200):
             rng = np.random.default_rng(seed)
             log_prior = protocol.log_dirichlet(0.3, (20, 4), rng)
             counts = protocol.draw_without_reuse(log_prior, np.full(20, 25), np.array([300, 120, 60, 20]), rng)

@@ -316,15 +316,6 @@ def test_only_a_test_part_is_enough_for_a_trained_model(tmp_path: Path) -> None:
         load_dataset(tmp_path / "test.npz")
 
 
-def test_images_in_another_scale_are_refused(tmp_path: Path) -> None:
-    x = RNG.integers(0, 256, (8, 4, 4, 3), dtype=np.uint8)
-    np.savez(tmp_path / "bytes.npz", x=x, y=np.arange(8) % 2)
-    np.savez(tmp_path / "floats.npz", x=x / 255, y=np.arange(8) % 2)
-    data = load_dataset(tmp_path / "bytes.npz", test_fraction=0.5)
-    with pytest.raises(ValueError, match="are images of float32, those of the model of uint8"):
-        load_rows(tmp_path / "floats.npz", data.schema)
-
-
 def photo(path: Path, size: tuple[int, int], colour: tuple[int, int, int] | int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L" if isinstance(colour, int) else "RGB", size, colour).save(path)

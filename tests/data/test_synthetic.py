@@ -71,11 +71,11 @@ def test_a_run_on_them_learns() -> None:
         clients=2000,
         beta=0.3,
         participation=0.01,
-        rounds=30,
+        rounds=10,
         batch_size=10,
         lr=0.05,
     )
-    assert result.summary.final_accuracy > 0.35  # chance is 0.1
+    assert result.summary.final_accuracy > 0.25  # chance is 0.1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import fedwcm
 from fedwcm.core.types import Floats
 from fedwcm.engine import evaluate as evaluation
 from fedwcm.engine.network import Network
-from fedwcm.experiment.records import RoundRecord
 from fedwcm.metrics.diagnostics import (
     PER_CLASS,
     ActivationRecorder,
@@ -54,17 +53,17 @@ def class_means(activations: Floats, labels: Tensor, classes: int) -> Floats:
 # --- the measure -------------------------------------------------------------------------------------
 
 
-def test_neurons_that_fire_for_one_class_only_have_concentration_one() -> None:
-    assert layer_concentration(np.eye(5) * [1, 2, 3, 4, 1e-9]) == pytest.approx(1)
-
-
-def test_neurons_that_fire_for_all_classes_alike_have_concentration_zero() -> None:
-    assert layer_concentration(np.ones((7, 3)) * [0.1, 1, 1000]) == pytest.approx(0, abs=1e-12)
-
-
-def test_a_neuron_that_fires_for_half_of_the_classes_lies_between_by_its_entropy() -> None:
-    means = np.array([[1.0], [1.0], [0.0], [0.0]])
-    assert layer_concentration(means) == pytest.approx(1 - np.log(2) / np.log(4))
+@pytest.mark.parametrize(
+    ("means", "concentration"),
+    [
+        (np.eye(5) * [1, 2, 3, 4, 1e-9], 1.0),
+        (np.ones((7, 3)) * [0.1, 1, 1000], 0.0),
+        (np.array([[1.0], [1.0], [0.0], [0.0]]), 1 - np.log(2) / np.log(4)),
+    ],
+    ids=["one class", "all alike", "half"],
+)
+def test_concentration_is_one_minus_the_entropy_of_the_classes(means: Floats, concentration: float) -> None:
+    assert layer_concentration(means) == pytest.approx(concentration, abs=1e-12)
 
 
 def test_scale_and_order_of_neurons_and_classes_do_not_matter() -> None:
@@ -84,16 +83,6 @@ def test_neurons_that_never_fire_or_overflow_are_left_out() -> None:
 
 
 # --- what is heard -----------------------------------------------------------------------------------
-
-
-def test_a_neuron_for_each_class_is_concentration_one_and_equal_neurons_zero() -> None:
-    inputs, labels = torch.eye(4).repeat(5, 1), torch.arange(4).repeat(5)
-    module = build_model("mlp", (4,), 4, 0, hidden=[4])
-    layer = module.body[1]
-    layer.weight.data, layer.bias.data = torch.eye(4), torch.zeros(4)
-    assert layer_concentration(heard(module, inputs, labels, 4)["body.1"]) == pytest.approx(1)
-    layer.weight.data = torch.ones(4, 4)
-    assert layer_concentration(heard(module, inputs, labels, 4)["body.1"]) == pytest.approx(0, abs=1e-7)
 
 
 def test_a_perceptron_agrees_with_a_plain_computation() -> None:
@@ -245,18 +234,6 @@ def test_without_being_asked_nothing_is_hooked() -> None:
     with diagnosing(["concentration"], network, labels, counts):
         assert hooks() > before
     assert hooks() == before
-
-
-class Interrupted:
-    """Progress that presses Ctrl-C after a round."""
-
-    def start(self, title: str, rounds: int, done: int) -> None: ...
-
-    def round(self, number: int, record: RoundRecord) -> None:
-        if number == 3:
-            raise KeyboardInterrupt
-
-    def close(self) -> None: ...
 
 
 def test_an_unknown_diagnostic_is_refused_with_the_nearest_name() -> None:

@@ -21,8 +21,6 @@ def posteriors(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_every_point_is_the_shifted_model() -> None:
-    assert (STRENGTHS[0], STRENGTHS[-1], len(STRENGTHS)) == (-2.5, 2.5, 51)
-    assert (DRAWN[0], DRAWN[-1], len(DRAWN)) == (-2.5, 2.5, 21)
     logits, labels = posteriors(1234)
     curve = trade_off(logits.split(CHUNK), labels, SHARES, COUNTS, strengths=DRAWN)
     for t, accuracy, balanced, few in zip(*vars(curve).values(), strict=True):

@@ -62,7 +62,7 @@ def test_gradients_are_right_under_two_instruction_sets() -> None:
     odd = convolutions("resnet18", (1, 28, 28), batch=3, width=6)
     strided = [c for c in narrow + odd if c.stride > 1 and c.channels < 16]
     assert {c.kernel for c in strided} == {1, 3, 7}
-    assert problems([*EXAMPLES, *strided], isas=["SSE41", "AVX2"]) == []
+    assert problems([*EXAMPLES, *strided], isas=["SSE41", "AVX2"], threads=[1]) == []
 
 
 @cache
@@ -120,14 +120,9 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], C
 
 
 def test_a_fault_is_seen_and_does_not_hide_the_next_convolution(faulty: Callable[[str], Convolution]) -> None:
-    chosen = [faulty("Wrong"), faulty("Crashing"), EXAMPLES[0], faulty("Failing")]
-    outcomes = check_convolutions(chosen, threads=[1])
+    chosen = [faulty("Wrong"), faulty("Crashing"), EXAMPLES[0], faulty("Failing"), faulty("Hanging")]
+    outcomes = check_convolutions(chosen, threads=[1], timeout=2.0)
     assert [each.convolution for each in outcomes] == chosen
     wrong, *others = (each.problem for each in outcomes)
     assert wrong.startswith("wrong by ")
-    assert others == ["ended by SIGSEGV", "", "ended by exit code 3"]
-
-
-def test_a_hang_is_seen(faulty: Callable[[str], Convolution]) -> None:
-    (outcome,) = check_convolutions([faulty("Hanging")], threads=[1], timeout=0.5)
-    assert outcome.problem == "no answer after 0.5 seconds"
+    assert others == ["ended by SIGSEGV", "", "ended by exit code 3", "no answer after 2 seconds"]

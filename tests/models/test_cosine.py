@@ -38,8 +38,3 @@ def test_a_loss_that_normalises_once_more_is_refused(loss: str) -> None:
         ValueError, match=r"loss\.normalize = True of the loss \w+ is not allowed with model\.head"
     ):
         fedwcm.run("fedavg", dataset="digits", clients=4, rounds=1, loss=loss, model="mlp[head=cosine]")
-
-
-def test_another_head_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="cosine"):
-        build_model("mlp", (4,), 3, 0, head="round")

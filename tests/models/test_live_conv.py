@@ -11,27 +11,17 @@ from fedwcm.models.convolutions import LiveConv2d, SubsampledConv2d
 from fedwcm.models.resnet import resnet18
 
 
-@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("kernel", [1, 2, 3, 5, 7])
-@pytest.mark.parametrize("side", [(1, 1), (2, 2), (1, 3), (4, 2), (3, 3), (6, 5)])
-def test_outputs_and_gradients_are_those_of_a_plain_convolution(
-    side: tuple[int, int], kernel: int, stride: int, bias: bool
-) -> None:
+def test_outputs_and_gradients_are_those_of_a_plain_convolution(kernel: int, stride: int) -> None:
     torch.manual_seed(0)
-    live = LiveConv2d(3, 4, kernel, stride, kernel // 2, bias=bias).double()
-    x = torch.randn(2, 3, *side, dtype=torch.float64, requires_grad=True)
-    inputs = [x, *live.parameters()]
-    plain = conv2d(x, live.weight, live.bias, stride, kernel // 2)
-    mine = live(x)
-    weight = torch.randn_like(plain)
-    torch.testing.assert_close(mine, plain, rtol=1e-12, atol=1e-12)
-    for a, b in zip(
-        torch.autograd.grad((mine * weight).sum(), inputs),
-        torch.autograd.grad((plain * weight).sum(), inputs),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    live = LiveConv2d(3, 4, kernel, stride, kernel // 2, bias=kernel > 2).double()
+    for side in [(1, 1), (2, 2), (1, 3), (4, 2), (3, 3), (6, 5)]:
+        x = torch.randn(2, 3, *side, dtype=torch.float64, requires_grad=True)
+        mine, plain = live(x), conv2d(x, live.weight, live.bias, stride, kernel // 2)
+        weight, inputs = torch.randn_like(plain), [x, *live.parameters()]
+        ours, theirs = (torch.autograd.grad((y * weight).sum(), inputs) for y in (mine, plain))
+        torch.testing.assert_close((mine, *ours), (plain, *theirs), rtol=1e-12, atol=1e-12)
 
 
 def test_dead_taps_have_a_gradient_of_exactly_zero() -> None:

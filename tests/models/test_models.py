@@ -38,34 +38,21 @@ def equal_weights(one: nn.Module, other: nn.Module) -> bool:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("input_shape", SHAPES)
-def test_forward_is_the_head_on_the_features(name: str, input_shape: tuple[int, ...]) -> None:
-    model = small(name, input_shape)
-    x = batch(input_shape)
-    features = model.body(x)
+def test_forward_is_the_head_on_the_features_of_each_sample(name: str, input_shape: tuple[int, ...]) -> None:
+    model, x = small(name, input_shape), batch(input_shape)
+    scores, features = model(x), model.body(x)
+    assert torch.equal(x, batch(input_shape)), "the input is not changed"
     assert isinstance(model.head, nn.Linear)
     assert features.shape == (3, model.head.in_features)
-    assert model(x).shape == (3, 5)
-    assert torch.equal(model(x), model.head(features))
+    assert scores.shape == (3, 5)
+    assert torch.equal(scores, model.head(features))
+    torch.testing.assert_close(scores[:1], model(x[:1]), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("input_shape", [(1, 1, 1), (2, 1, 9), (3, 7, 5)])
 def test_any_image_from_one_pixel_up_is_accepted(name: str, input_shape: tuple[int, ...]) -> None:
     assert small(name, input_shape)(batch(input_shape)).shape == (3, 5)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_input_is_not_changed(name: str) -> None:
-    x = batch(CIFAR)
-    before = x.clone()
-    small(name)(x)
-    assert torch.equal(x, before)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_samples_of_a_batch_do_not_influence_each_other(name: str) -> None:
-    model, x = small(name), batch(CIFAR)
-    torch.testing.assert_close(model(x)[:1], model(x[:1]), rtol=1e-4, atol=1e-5)
 
 
 def test_mlp_takes_tables_and_with_no_hidden_layer_is_linear() -> None:
@@ -168,16 +155,11 @@ def test_weights_depend_on_the_seed_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_global_random_state_is_left_as_it_was(name: str) -> None:
+def test_global_random_state_is_left_as_it_was_also_after_an_error(name: str) -> None:
     before = torch.get_rng_state()
     small(name)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_global_random_state_is_left_as_it_was_after_an_error() -> None:
-    before = torch.get_rng_state()
     with pytest.raises(ValueError):
-        build_model("resnet8", CIFAR, 10, 0, norm="layer")
+        build_model(name, CIFAR, 10, 0, head="round")
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -204,21 +186,6 @@ def test_gradient_reaches_every_parameter(name: str) -> None:
         assert parameter.grad.abs().sum() > 0, key
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_vmap_over_stacked_parameters_equals_one_by_one(name: str) -> None:
-    models = [small(name, seed=seed) for seed in (0, 1)]
-    state, buffers = stack_module_state(models)
-    x = batch(CIFAR)
-
-    def scores(state: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-        return functional_call(models[0], (state, buffers), (x,))
-
-    together = torch.vmap(scores, in_dims=(0, 0, None))(state, buffers, x)
-    one_by_one = torch.stack([model(x) for model in models])
-    torch.testing.assert_close(together, one_by_one, rtol=1e-4, atol=1e-5)
-    assert not torch.allclose(together[0], together[1])
-
-
 @pytest.mark.parametrize("name", ["mlp", "cnn", "resnet8"])
 def test_vmap_of_the_gradient_equals_backward_one_by_one(name: str) -> None:
     models = [small(name, (3, 8, 8), seed=seed) for seed in (0, 1)]
@@ -240,17 +207,7 @@ def test_vmap_of_the_gradient_equals_backward_one_by_one(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("input_shape", "name"),
-    [
-        ((12,), "mlp"),
-        ((5000,), "mlp"),
-        ((1, 8, 8), "mlp"),
-        ((1, 28, 28), "mlp"),
-        ((1, 28, 29), "cnn"),
-        ((1, 64, 64), "cnn"),
-        ((3, 8, 8), "cnn"),
-        (CIFAR, "cnn"),
-    ],
+    ("input_shape", "name"), [((12,), "mlp"), ((1, 28, 28), "mlp"), ((1, 28, 29), "cnn"), ((3, 8, 8), "cnn")]
 )
 def test_default_model_is_mlp_for_tables_and_small_grey_images_else_cnn(
     input_shape: tuple[int, ...], name: str
@@ -264,24 +221,25 @@ def test_default_model_is_mlp_for_tables_and_small_grey_images_else_cnn(
 
 @pytest.mark.parametrize("name", ["cnn", "resnet8", "resnet18", "resnet34"])
 def test_table_with_a_convolutional_model_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"input_shape=\(20,\).*takes images.*'mlp'"):
+    with pytest.raises(ValueError, match=r"input_shape = \(20,\).*takes images.*'mlp'"):
         build_model(name, (20,), 2, 0)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("resnet81", {}, r"model 'resnet81'.*did you mean 'resnet8'.*mlp, cnn.*resnet18"),
-        ("zzzzz", {}, r"model 'zzzzz'.*mlp, cnn.*package\.module:factory$"),
-        ("resnet8", {"widht": 4}, r"'resnet8'.*'widht'.*did you mean 'width'.*norm, groups, stem, width"),
-        ("cnn", {"hidden": [3]}, r"'cnn'.*'hidden'.*allowed are width, head"),
-        ("mlp", {"hidden": [3, 0]}, r"hidden=\[3, 0\].*width=0"),
-        ("mlp", {"hidden": 200}, r"hidden=200.*list"),
-        ("resnet8", {"norm": "groups"}, r"norm 'groups'.*did you mean 'group'.*group, batch"),
-        ("resnet8", {"stem": "cifar10"}, r"stem 'cifar10'.*did you mean 'cifar'"),
-        ("resnet8", {"groups": 3}, r"groups=3.*width=64"),
-        ("resnet8", {"groups": 0}, r"groups=0"),
-        ("resnet8", {"width": "64"}, r"width='64'"),
+        ("resnet81", {}, r"model 'resnet81'\. Did you mean 'resnet8'.*cnn, mlp.*resnet18"),
+        ("zzzzz", {}, r"model 'zzzzz'.*cnn, mlp, package\.module:factory"),
+        ("resnet8", {"widht": 4}, r"model 'resnet8': 'widht'\. Did you mean 'width'.*groups, head, norm, stem"),
+        ("cnn", {"hidden": [3]}, r"model 'cnn': 'hidden'.*Known: head, width$"),
+        ("mlp", {"hidden": [3, 0]}, r"hidden = \[3, 0\], width = 0"),
+        ("mlp", {"hidden": 200}, r"hidden = 200.*list"),
+        ("mlp", {"head": "round"}, r"head 'round'.*cosine, linear"),
+        ("resnet8", {"norm": "groups"}, r"norm 'groups'\. Did you mean 'group'.*batch, group"),
+        ("resnet8", {"stem": "cifar10"}, r"stem 'cifar10'\. Did you mean 'cifar'"),
+        ("resnet8", {"groups": 3}, r"groups = 3.*width = 64"),
+        ("resnet8", {"groups": 0}, r"groups = 0"),
+        ("resnet8", {"width": "64"}, r"width = '64'"),
     ],
 )
 def test_wrong_name_or_option_is_named_with_what_is_allowed(
@@ -292,7 +250,7 @@ def test_wrong_name_or_option_is_named_with_what_is_allowed(
 
 
 def test_wrong_input_shape_or_classes_is_refused() -> None:
-    with pytest.raises(ValueError, match="classes=0"):
+    with pytest.raises(ValueError, match="classes = 0"):
         build_model("mlp", (4,), 0, 0)
     for input_shape in ((), (0,), (3, -1, 8)):
         with pytest.raises(ValueError, match="input_shape"):

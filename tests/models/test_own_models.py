@@ -147,8 +147,8 @@ def test_own_factory_in_an_installed_package_needs_no_current_directory() -> Non
         ("own:two_outputs", {}, r"'two_outputs' gives tuple.*\(2, 3\)"),
         ("own:one_unknown", {"width": 8}, r"'one_unknown' gives \(2, 8\).*\(2, 3\).*classes=3"),
         ("own:one_unknown", {}, r"'one_unknown' cannot be built.*width"),
-        ("own:options_only", {"num_classes": 8}, r"'options_only'.*'num_classes' is unknown"),
-        ("own:Net", {"hiden": 8}, r"'Net'.*'hiden' is unknown .did you mean 'hidden'.*allowed are hidden"),
+        ("own:options_only", {"num_classes": 8}, r"unknown option of model 'options_only': 'num_classes'"),
+        ("own:Net", {"hiden": 8}, r"option of model 'Net': 'hiden'\. Did you mean 'hidden'"),
     ],
 )
 def test_own_factory_that_cannot_serve_is_refused(

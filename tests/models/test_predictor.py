@@ -192,8 +192,8 @@ def test_a_model_of_biases_alone_learns_the_distribution_that_it_presupposes(
             out=out,
             rounds=40,
             epochs=3,
-            lr=0.2,
-            batch_size=10,
+            lr=0.6,
+            batch_size=30,
             participation=1.0,
             report=False,
             backend="sequential",
@@ -228,7 +228,7 @@ def test_a_model_file_without_counts_says_so() -> None:
 
 def test_a_recipe_s_probabilities_are_those_of_the_trained_logits_everywhere(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    result = fedwcm.run("fedwcm+longtail", dataset="digits", imbalance=0.1, out=run, **SMALL | {"rounds": 20})
+    result = fedwcm.run("fedwcm+longtail", dataset="digits", imbalance=0.1, out=run, **SMALL | {"rounds": 8})
     data = load_dataset("digits", seed=0)
     inputs = fedwcm.load_normalizer(run)(data.x_test)
     model = fedwcm.load_model(run)

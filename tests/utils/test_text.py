@@ -11,7 +11,7 @@ import fedwcm
 from fedwcm.api.evaluation import Predictions
 from fedwcm.data import load_dataset
 from fedwcm.utils.json_record import JsonRecord
-from fedwcm.utils.text import csv_cells, escape_controls
+from fedwcm.utils.text import csv_cells, duration, escape_controls, rough_duration
 
 CLEAR_SCREEN = "\x1b[2J"
 
@@ -63,3 +63,13 @@ def test_names_with_control_characters_are_refused(column: str, kind: str, tmp_p
     (tmp_path / "rows.csv").write_text(text)
     with pytest.raises(ValueError, match=rf"the {kind} '\w+\\x1b\[2J' has a control character"):
         load_dataset(tmp_path / "rows.csv", label="label", client="site")
+
+
+def test_to_the_second_or_to_the_minute() -> None:
+    assert [duration(s) for s in (0.2, 59, 200, 7500)] == ["0 s", "59 s", "3 min 20 s", "2 h 05 min"]
+
+
+def test_two_digits_of_the_largest_unit_that_there_are_two_of() -> None:
+    seconds = (0.0, 0.347, 5, 9.97, 119, 150, 9000, 200_000, None)
+    texts = ["0 s", "0.35 s", "5 s", "10 s", "119 s", "2.5 min", "2.5 h", "2.3 days", "unknown"]
+    assert [rough_duration(each) for each in seconds] == texts

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, get_args, get_origin
 
 from fedwcm.utils.field_types import field_types
@@ -33,6 +34,12 @@ def require_choices(options: object) -> None:
             require(value in get_args(kind), field, value, " or ".join(map(repr, get_args(kind))))
 
 
+def require_count(field: str, value: object) -> None:
+    """Raise a ValueError unless the value is a whole number of at least 1."""
+    is_count = isinstance(value, Integral) and int(value) >= 1 and value is not True
+    require(is_count, field, value, "a whole number from 1 up")
+
+
 def shorten(items: Iterable[object], most: int = 10) -> str:
     """Return the first items for a message, and how many more there are."""
     texts = [str(item) for item in items]
@@ -50,6 +57,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the known word nearest to `word`, or nothing if none is near."""
     near = nearest(word.lower(), known)
     return f" (did you mean {near!r}?)" if near else ""
+
+
+def require_known(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raise a ValueError that suggests the closest known name, unless this is one of them."""
+    names = list(known)
+    if name not in names:
+        raise unknown(kind, name, names)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:

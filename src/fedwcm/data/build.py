@@ -23,14 +23,13 @@ Codes = NDArray[np.int64]
 def build_dataset(name: str, parts: RawSplits, options: ReadOptions) -> Dataset:
     """Draw a test part if there is none, number classes and clients from 0, and check the result."""
     parts = _with_whole_numbers(parts)
-    for part, samples in parts.present().items():
+    for part, samples in parts.parts.items():
         _check_lengths(f"{name}: {part} part", samples)
     parts = _with_test(name, parts, options)
-    train, test = parts.train, parts.test
-    assert test is not None
+    present = {"train": parts.train, **parts.parts}
+    train, test = present["train"], present["test"]
     if len(test.x) == 0:
         raise ValueError(f"{name}: the test part is empty: give more samples or a larger test fraction")
-    present = parts.present()
     refuse_divided_groups(name, present)
     classes, codes = encode_labels(name, present, parts.classes)
     unseen = None if options.test_clients is not None else test.client  # whole clients are meant to be unseen
@@ -60,7 +59,7 @@ def build_dataset(name: str, parts: RawSplits, options: ReadOptions) -> Dataset:
 
 
 def _with_test(name: str, parts: RawSplits, options: ReadOptions) -> RawSplits:
-    if parts.test is None:
+    if "test" not in parts.parts:
         if parts.train.x.ndim > 1 and parts.train.x.size and not parts.encoding.columns:
             check_finite(f"{name}: x", parts.train.x)  # while its rows are still those of the source
         return draw_test(name, parts, options)
@@ -76,8 +75,7 @@ def source_digest(parts: RawSplits) -> str:
     """Return a digest of what was read, before a test part is drawn: the same whatever the seed."""
     if parts.digest:
         return parts.digest
-    samples = parts.present().values()
-    arrays = [array for each in samples for array in (*sample_rows(each.x), each.y, each.client)]
+    arrays = [array for each in parts.parts.values() for array in (*sample_rows(each.x), each.y, each.client)]
     return array_digest(
         np.array(parts.classes or (), dtype=np.str_), *(array for array in arrays if array is not None)
     )
@@ -85,7 +83,7 @@ def source_digest(parts: RawSplits) -> str:
 
 def build_rows(name: str, parts: RawSplits, options: ReadOptions) -> InferenceRows:
     """Return the test part, if there is one and everything was not asked for; else all samples."""
-    schema, present = options.schema, _with_whole_numbers(parts).present()
+    schema, present = options.schema, _with_whole_numbers(parts).parts
     assert schema is not None
     for part, samples in present.items():
         _check_lengths(f"{name}: {part} part", samples)
@@ -111,11 +109,11 @@ def build_rows(name: str, parts: RawSplits, options: ReadOptions) -> InferenceRo
 def _with_whole_numbers(parts: RawSplits) -> RawSplits:
     """Return the parts with labels and clients as integers, where they are floats that are all whole."""
     converted = {}
-    for part, samples in parts.present().items():
+    for part, samples in parts.parts.items():
         values = {role: getattr(samples, role) for role in ("y", "client", "group")}
         whole = {role: as_whole_numbers(array) for role, array in values.items() if array is not None}
         converted[part] = replace(samples, **whole)
-    return replace(parts, train=converted["train"], test=converted.get("test"), val=converted.get("val"))
+    return replace(parts, parts=converted)
 
 
 def _check_lengths(where: str, samples: Samples) -> None:

@@ -65,7 +65,7 @@ class Dataset:
         """Refuse data that is not as the class promises."""
         if len(set(self.classes)) != len(self.classes):
             raise ValueError(f"{self.name}: classes {self.classes!s:.500} holds a name twice")
-        for part, x, y in self._parts():
+        for part, x, y in self.parts():
             _check_features(f"{self.name}: x_{part}", x)
             _check_codes(f"{self.name}: y_{part}", y, f"x_{part}", len(x), self.num_classes)
             if x.shape[1:] != self.x_train.shape[1:]:
@@ -87,13 +87,12 @@ class Dataset:
         _check_class_cover(self)
         _warn_of_names(self)
 
-    def _parts(self) -> list[tuple[str, NDArray[Any], NDArray[np.int64]]]:
+    def parts(self) -> list[tuple[str, NDArray[Any], NDArray[np.int64]]]:
+        """Return the name, the samples and the labels of each part: `train`, perhaps `val`, `test`."""
         if (self.x_val is None) != (self.y_val is None):
             raise ValueError(f"{self.name}: x_val and y_val must be given together")
-        parts = [("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)]
-        if self.x_val is not None and self.y_val is not None:
-            parts.append(("val", self.x_val, self.y_val))
-        return parts
+        val = [] if self.x_val is None or self.y_val is None else [("val", self.x_val, self.y_val)]
+        return [("train", self.x_train, self.y_train), *val, ("test", self.x_test, self.y_test)]
 
     @property
     def num_classes(self) -> int:

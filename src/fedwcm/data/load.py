@@ -12,12 +12,7 @@ from fedwcm.data.build import build_dataset, build_rows, encode, source_digest
 from fedwcm.data.dataset import Dataset
 from fedwcm.data.features import as_whole_numbers
 from fedwcm.data.formats.arrays import is_npy_folder, read_npy_folder, read_npz
-from fedwcm.data.formats.hub import read_hub
-from fedwcm.data.formats.image_folder import read_image_folder
 from fedwcm.data.formats.safety import reading
-from fedwcm.data.formats.table import read_table
-from fedwcm.data.formats.table_file import SUFFIXES as TABLE_SUFFIXES
-from fedwcm.data.formats.table_file import table_suffix
 from fedwcm.data.named import DATASETS, data_folders, read_named, user_cache
 from fedwcm.data.raw import InferenceRows, RawSplits
 from fedwcm.data.read_options import READING, Impute, ReadOptions, Unlabelled
@@ -99,7 +94,7 @@ def load_dataset(
     if not (isinstance(source, str) and source in DATASETS):
         parts = replace(parts, digest=source_digest(parts))
     if options.client_ids is not None:
-        parts = replace(parts, train=replace(parts.train, client=options.client_ids))
+        parts = parts.with_parts(train=replace(parts.train, client=options.client_ids))
     return build_dataset(name, parts, options)
 
 
@@ -165,6 +160,8 @@ def _read(source: Any, options: ReadOptions, data_dir: str | Path | None, downlo
         return source, read_named(source, DATASETS[source], data_folders(folder), download_to)
     if isinstance(source, str) and source.startswith(HUB):
         options.refuse(source, "a dataset of the hub", HUB_OPTIONS)
+        from fedwcm.data.formats.hub import read_hub  # needs pyarrow and Pillow
+
         hub_id = source.removeprefix(HUB)
         return Path(hub_id).name, read_hub(hub_id, options)
     if isinstance(source, (str, Path)):
@@ -183,6 +180,10 @@ def _read_path(path: Path, options: ReadOptions) -> tuple[str, RawSplits]:
             f"{path} is neither a file or folder nor a known dataset{did_you_mean(str(path), DATASETS)}; "
             f"known are {', '.join(DATASETS)}"
         )
+    from fedwcm.data.formats.image_folder import read_image_folder  # these need pyarrow and Pillow
+    from fedwcm.data.formats.table import read_table
+    from fedwcm.data.formats.table_file import SUFFIXES, table_suffix
+
     suffix = table_suffix(path)
     with reading(path):
         if is_npy_folder(path):
@@ -198,6 +199,6 @@ def _read_path(path: Path, options: ReadOptions) -> tuple[str, RawSplits]:
             options.refuse(str(path), "a .npz file", ())
             return path.stem, read_npz(path, options)
     raise ValueError(
-        f"{path}: unknown extension {path.suffix!r}; supported are {', '.join(('.npz', *TABLE_SUFFIXES))}, "
+        f"{path}: unknown extension {path.suffix!r}; supported are {', '.join(('.npz', *SUFFIXES))}, "
         f"a folder of images or of .npy files, {HUB}ID, and the names {', '.join(DATASETS)}"
     )

@@ -13,8 +13,6 @@ from torch.utils.data import TensorDataset
 
 from fedwcm.data.dataset import MAX_CHANNELS, Dataset, quote_names
 from fedwcm.data.formats.arrays import split_arrays
-from fedwcm.data.formats.hub import read_hub_splits
-from fedwcm.data.formats.table import split_table
 from fedwcm.data.raw import RawSplits, Samples, name_parts, part_of
 from fedwcm.data.read_options import COLUMNS, ReadOptions
 
@@ -32,15 +30,19 @@ def read_object(source: Any, options: ReadOptions) -> tuple[str, RawSplits]:
     """Read data in memory; return its name and its parts."""
     name = type(source).__name__
     if _comes_from(source, "pandas"):
+        from fedwcm.data.formats.table import split_table  # needs pyarrow and Pillow
+
         options.refuse(f"this {name}", "a DataFrame", COLUMN_OPTIONS)
         return name, split_table(name, _arrow_table(name, source), options)
     if _comes_from(source, "datasets"):
+        from fedwcm.data.formats.hub import read_hub_splits
+
         allowed = tuple(option for option in COLUMN_OPTIONS if option not in ("split", "unlabelled"))
         options.refuse(f"this {name}", "a Hugging Face Dataset", allowed)
         return name, read_hub_splits(name, source if isinstance(source, Mapping) else {"train": source}, options)
     options.refuse(f"this {name}", "data without columns", ())
     if isinstance(source, TorchDataset):
-        return name, RawSplits(_read_torch(source, options), classes=_class_names(source))
+        return name, RawSplits({"train": _read_torch(source, options)}, _class_names(source))
     kind = "clients" if _are_clients(source) and not _are_parts(source) else "arrays"
     return kind, _read_memory(source, options)
 
@@ -60,12 +62,8 @@ def as_parts(dataset: Dataset, options: ReadOptions) -> RawSplits:
                 f"has {quote_names(unknown) or 'none'} besides"
             )
         order = [names.index(name) for name in known]
-    val = None if dataset.x_val is None else Samples(dataset.x_val[..., order], dataset.y_val)
-    train, test = (
-        Samples(x[..., order], y)
-        for x, y in ((dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test))
-    )
-    return RawSplits(train, test, dataset.classes, val, options.known or dataset.encoding)
+    parts = {part: Samples(x[..., order], y) for part, x, y in dataset.parts()}
+    return RawSplits(parts, dataset.classes, options.known or dataset.encoding)
 
 
 def as_array(value: object) -> NDArray[Any]:
@@ -132,7 +130,7 @@ def _read_memory(source: Any, options: ReadOptions) -> RawSplits:
         parts = {part: _read_part(source[name], options) for part, name in names.items()}
         if "train" not in parts:
             raise ValueError(f"dataset has the parts {quote_names(list(source))}: it must have one called 'train'")
-        return RawSplits(parts["train"], parts.get("test"), _class_names(source[names["train"]]), parts.get("val"))
+        return RawSplits(parts, _class_names(source[names["train"]]))
     _refuse_mixed_names(source)
     if _are_clients(source):
         return _read_clients(source if isinstance(source, Mapping) else dict(enumerate(source)))
@@ -140,16 +138,14 @@ def _read_memory(source: Any, options: ReadOptions) -> RawSplits:
         return split_arrays("dataset", {key: as_array(value) for key, value in source.items()}, options)
     if isinstance(source, tuple) and len(source) == PAIR:
         if all(isinstance(part, TorchDataset) for part in source):
-            return RawSplits(
-                _read_torch(source[0], options), _read_torch(source[1], options), _class_names(source[0])
-            )
+            return _read_memory({"train": source[0], "test": source[1]}, options)
         if all(map(_is_pair, source)):
-            return RawSplits(_read_pair(*source[0]), _read_pair(*source[1]))
-        return RawSplits(_read_pair(*source))
+            return RawSplits({"train": _read_pair(*source[0]), "test": _read_pair(*source[1])})
+        return RawSplits({"train": _read_pair(*source)})
     if isinstance(source, tuple) and len(source) == FOUR:
-        return RawSplits(_read_pair(*source[:PAIR]), _read_pair(*source[PAIR:]))
+        return RawSplits({"train": _read_pair(*source[:PAIR]), "test": _read_pair(*source[PAIR:])})
     if not options.labelled and np.ndim(source):
-        return RawSplits(Samples(as_array(source)))
+        return RawSplits({"train": Samples(as_array(source))})
     size = f" of {len(source)}" if isinstance(source, (tuple, list)) else ""
     raise ValueError(
         f"dataset is a {type(source).__name__}{size}: it must be the name of a data set, a path, or {ALLOWED}"
@@ -208,7 +204,7 @@ def _read_clients(source: Mapping[Any, Sequence[object]]) -> RawSplits:
         raise ValueError(f"clients: {quote_names(twice)} names two clients, one by a number and one by text")
     names = np.repeat(np.array(list(pairs)), [len(pair.x) for pair in pairs.values()])
     x, y = (np.concatenate([getattr(pair, part) for pair in pairs.values()]) for part in ("x", "labels"))
-    return RawSplits(Samples(x, y, names))
+    return RawSplits({"train": Samples(x, y, names)})
 
 
 def _check_client(name: object, pair: Samples, first: object, other: Samples) -> None:

@@ -5,8 +5,8 @@ and never becomes the test. Where there is no test part, one is drawn from `trai
 these names, everything is `train`.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -61,28 +61,30 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class RawSplits:
-    """What a reader returns.
+    """What a reader returns: the `parts` that there are, by name, in the order of `PARTS`.
 
-    Without `test`, a test part is drawn from `train`, which may have no rows where the source has no training
-    part; a reader that had to know the training rows has `drawn` it: the rows of `train` that stay and those that
-    are held out. With `classes`, integer labels are positions in it; without, the classes are the sorted unique
-    labels. Arrays that are `owned` by the reader, and by nobody else, may be rearranged. `digest` is that of the
-    source; a reader gives it where the samples depend on which of them are drawn, as those of a table do.
+    Without a part `test`, one is drawn from `train`; a reader that had to know the training rows has `drawn` it:
+    the rows of `train` that stay and those that are held out. With `classes`, integer labels are positions in it;
+    without, the classes are the sorted unique labels. Arrays that are `owned` by the reader, and by nobody else,
+    may be rearranged. `digest` is that of the source; a reader gives it where the samples depend on which of them
+    are drawn, as those of a table do.
     """
 
-    train: Samples
-    test: Samples | None = None
+    parts: Mapping[str, Samples]
     classes: tuple[str, ...] | None = None
-    val: Samples | None = None
     encoding: Encoding = field(default_factory=Encoding)
     owned: bool = False
     digest: str = ""
     drawn: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
-    def present(self) -> dict[str, Samples]:
-        """Return the parts that there are, by name."""
-        parts = {part: getattr(self, part) for part in PARTS}
-        return {part: samples for part, samples in parts.items() if samples is not None}
+    @property
+    def train(self) -> Samples:
+        """The training part, without rows where the source has none."""
+        return self.parts.get("train") or next(iter(self.parts.values())).take(slice(0))
+
+    def with_parts(self, **parts: Samples) -> "RawSplits":
+        """Return the same with these parts in place of, or beside, its own."""
+        return replace(self, parts={**self.parts, **parts})
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +122,7 @@ def name_parts(where: str, names: Iterable[str]) -> dict[str, str]:
             raise ValueError(f"{where} has two parts for {part!r}, {parts[part]!r} and {name!r}: leave one")
         if part is not None:
             parts[part] = name
-    return parts
+    return {part: parts[part] for part in PARTS if part in parts}
 
 
 def part_rows(where: str, column: str, values: NDArray[Any]) -> dict[str, NDArray[np.int64]]:

@@ -88,6 +88,12 @@ class ReadOptions:
         return frozenset(names)
 
     @property
+    def name_columns(self) -> frozenset[str]:
+        """The columns whose values are names: of clients, groups, rows and, if no schema knows them, classes."""
+        names = (self.label if self.known is None else None, self.client, self.group, self.id)
+        return frozenset(name for name in names if name is not None)
+
+    @property
     def size(self) -> int | None:
         """The side to bring images to: the schema's, if there is one."""
         return self.image_size if self.known is None else self.known.image_size

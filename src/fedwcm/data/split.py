@@ -101,17 +101,18 @@ def draw_test(name: str, parts: RawSplits, options: ReadOptions) -> RawSplits:
     """Draw a test part from the training part. The validation part never becomes the test, except for the rows of
     clients that are held out.
     """
-    if (parts.val is not None or options.split is not None) and options.test_clients is None:
+    samples, val = parts.train, parts.parts.get("val")
+    if (val is not None or options.split is not None) and options.test_clients is None:
         text = f"{name} has no test part: {options.test_fraction:.0%} of each class of train is drawn for it"
-        more = "" if parts.val is None else "; its validation part is for validation only"
+        more = "" if val is None else "; its validation part is for validation only"
         warnings.warn(text + more, stacklevel=4)
-    samples = parts.train
     drawn = parts.drawn or draw_rows(name, samples.labels, samples.client, samples.group, options)
-    test, val = samples.take(drawn[1]), parts.val
+    test = samples.take(drawn[1])
     train = _move_to_front(samples, drawn[0]) if parts.owned else samples.take(drawn[0])
     if val is not None and options.test_clients is not None:
         test, val = _with_own_validation(name, test, val)
-    return replace(parts, train=train, test=test, val=val)
+    held_out = {"test": test} if val is None else {"val": val, "test": test}
+    return replace(parts, parts={"train": train, **held_out})
 
 
 def _with_own_validation(name: str, test: Samples, val: Samples) -> tuple[Samples, Samples | None]:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedwcm.core.batch import SampleStore, Shard
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require, require_count
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Floats, Ints
 
@@ -29,7 +29,7 @@ class SyntheticFederation:
     """A federation of clients that exist only while they train."""
 
     def __init__(self, clients: int, beta: float, imbalance: float, seed: int, device: torch.device) -> None:
-        require(isinstance(clients, int) and clients >= 1, "partition.clients", clients, "a whole number above 0")
+        require_count("partition.clients", clients)
         require(isinstance(beta, int | float) and beta > 0, "partition.beta", beta, "a positive number")
         self._seed, self._device = seed, device
         self.samples: Ints = np.full(clients, SAMPLES, dtype=np.int64)

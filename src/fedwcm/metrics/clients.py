@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,27 +15,6 @@ from fedwcm.metrics.classification import class_accuracy
 
 WORST_SHARE = 0.1
 """Share of the clients that makes up the worst decile."""
-
-
-class ClientAccuracy(Protocol):
-    """Tells the accuracy of each client from an evaluation on the test data."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the clients."""
-        ...
-
-    def __call__(self, tested: Evaluation) -> Floats:
-        """Return the accuracy of each client; NaN for one that cannot be tested."""
-        ...
-
-    def rows(self, client: int) -> slice | Tensor:
-        """Return the test samples that a model of this client alone is tested on."""
-        ...
-
-    def of_one(self, client: int, tested: Evaluation) -> float:
-        """Return the accuracy of this client from an evaluation of its own model on those."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +30,16 @@ class OnOwnSamples:
         return cls(tuple(map(str, names)), ids)
 
     def __call__(self, tested: Evaluation) -> Floats:
+        """Return the accuracy of each client, from an evaluation on the test data."""
         hits: Floats = np.bincount(self.ids, weights=tested.correct) / np.bincount(self.ids)
         return hits
 
-    def rows(self, client: int) -> slice | Tensor:
+    def rows(self, client: int) -> Tensor:
+        """Return the test samples that a model of this client alone is tested on."""
         return torch.from_numpy(np.flatnonzero(self.ids == client))
 
     def of_one(self, client: int, tested: Evaluation) -> float:
+        """Return the accuracy of this client, from an evaluation of its own model on those."""
         return float(tested.correct.mean())
 
 
@@ -77,6 +59,7 @@ class ByOwnClasses:
         return self.own_names or tuple(map(str, range(len(self.counts))))
 
     def __call__(self, tested: Evaluation) -> Floats:
+        """Return the accuracy of each client; NaN for one without samples of a tested class."""
         accuracy = class_accuracy(tested.confusion)
         counts = np.where(np.isnan(accuracy), 0, self.counts)
         total = counts.sum(axis=1)
@@ -84,11 +67,17 @@ class ByOwnClasses:
         result: Floats = np.divide(hits, total, out=np.full(len(total), np.nan), where=total > 0)
         return result
 
-    def rows(self, client: int) -> slice | Tensor:
+    def rows(self, client: int) -> slice:
+        """Return all test samples, whoever's model is tested."""
         return slice(None)
 
     def of_one(self, client: int, tested: Evaluation) -> float:
+        """Return the accuracy of this client, from an evaluation of its own model."""
         return float(self(tested)[client])
+
+
+ClientAccuracy = OnOwnSamples | ByOwnClasses
+"""Tells the accuracy of each client from an evaluation on the test data."""
 
 
 def spread_over_clients(accuracy: Floats) -> dict[str, float]:

@@ -21,15 +21,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedwcm.core.checks import require_count, require_known
 from fedwcm.core.torch_rng import own_torch_generator
 from fedwcm.models.base import Classifier
-from fedwcm.models.checks import (
-    has_embedding,
-    require_input_shape,
-    require_known,
-    require_positive,
-    require_scores,
-)
+from fedwcm.models.checks import has_embedding, require_input_shape, require_scores
 from fedwcm.models.cnn import CNN
 from fedwcm.models.mlp import MLP
 from fedwcm.models.resnet import resnet8, resnet18, resnet34
@@ -56,7 +51,7 @@ def call(
     positional = () if set(named) & set(offered) else _nameless(parameters, options)
     if inspect.Parameter.VAR_KEYWORD not in [parameter.kind for parameter in parameters.values()]:
         for option in options:
-            require_known(f"model {name!r}: option", option, [key for key in named if key not in offered])
+            require_known(f"option of model {name!r}:", option, [key for key in named if key not in offered])
     values = (input_shape, classes)[: len(positional)]
     keywords = {key: value for key, value in offered.items() if key in named} | dict(options)
     try:
@@ -119,7 +114,7 @@ def build_model(
     Raises ValueError for a wrong name, option or value, or if the model does not return `classes` scores.
     """
     require_input_shape(input_shape)
-    require_positive("classes", classes)
+    require_count("classes", classes)
     if isinstance(model, nn.Module):
         return _copy(model, input_shape, classes, options)
     name = model if isinstance(model, str) else str(getattr(model, "__qualname__", type(model).__name__))

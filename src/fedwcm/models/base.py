@@ -6,7 +6,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
-from fedwcm.models.checks import require_known
+from fedwcm.core.checks import require_known
 
 
 class CosineLinear(nn.Linear):

@@ -1,47 +1,24 @@
 """Checks of the arguments of models: each error names the field, the value and what is allowed."""
 
 import warnings
-from collections.abc import Iterable
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import nn
 
-from fedwcm.core.checks import did_you_mean, shorten
-
-
-def require_positive(field: str, value: object) -> None:
-    """Raise ValueError unless `value` is a whole number of at least 1."""
-    if not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{field}={value!r}: allowed are whole numbers from 1 up")
-
-
-def require_known(field: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise ValueError unless `value` is one of `allowed`; the error names the nearest of them."""
-    names = list(allowed)
-    if value in names:
-        return
-    hint = did_you_mean(str(value), names)
-    raise ValueError(f"{field} {value!r} is unknown{hint}: allowed are {', '.join(names) or 'none'}")
+from fedwcm.core.checks import require, shorten
 
 
 def require_input_shape(input_shape: tuple[int, ...]) -> None:
     """Raise ValueError unless `input_shape` is the shape of one sample, every side at least 1."""
-    if not input_shape:
-        raise ValueError("input_shape=(): allowed are (features,) and (channels, height, width)")
-    for side in input_shape:
-        require_positive(f"input_shape={input_shape!r}, side", side)
+    allowed = "(features,) or (channels, height, width), every side at least 1"
+    require(bool(input_shape) and min(input_shape) >= 1, "input_shape", input_shape, allowed)
 
 
 def image_shape(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Return (channels, height, width), or raise ValueError if the input is not an image."""
-    require_input_shape(input_shape)
-    if len(input_shape) != 3:
-        raise ValueError(
-            f"input_shape={input_shape!r}: a convolutional model takes images (channels, height, width); "
-            "for tables use the model 'mlp'"
-        )
+    allowed = "(channels, height, width) for a convolutional model, which takes images; for tables use 'mlp'"
+    require(len(input_shape) == 3, "input_shape", input_shape, allowed)
     channels, height, width = input_shape
     return channels, height, width
 

@@ -4,8 +4,9 @@ from math import ceil
 
 from torch import nn
 
+from fedwcm.core.checks import require_count
 from fedwcm.models.base import Classifier
-from fedwcm.models.checks import image_shape, require_positive
+from fedwcm.models.checks import image_shape
 
 
 class CNN(Classifier):
@@ -17,7 +18,7 @@ class CNN(Classifier):
     """
 
     def __init__(self, input_shape: tuple[int, ...], classes: int, width: int = 32, head: str = "linear") -> None:
-        require_positive("width", width)
+        require_count("width", width)
         before, rows, columns = image_shape(input_shape)
         blocks, features = (width, 2 * width, 2 * width), 2 * width
         layers: list[nn.Module] = []

@@ -5,8 +5,8 @@ from math import prod
 
 from torch import nn
 
+from fedwcm.core.checks import require, require_count
 from fedwcm.models.base import Classifier
-from fedwcm.models.checks import require_input_shape, require_positive
 
 
 class MLP(Classifier):
@@ -23,13 +23,11 @@ class MLP(Classifier):
         hidden: Sequence[int] = (200, 200),
         head: str = "linear",
     ) -> None:
-        require_input_shape(input_shape)
-        if not isinstance(hidden, (list, tuple)):
-            raise ValueError(f"hidden={hidden!r}: allowed is a list of layer widths, such as [200, 200]")
+        require(isinstance(hidden, (list, tuple)), "hidden", hidden, "a list of layer widths, such as [200, 200]")
         layers: list[nn.Module] = [nn.Flatten()]
         before = prod(input_shape)
         for width in hidden:
-            require_positive(f"hidden={hidden!r}, width", width)
+            require_count(f"hidden = {hidden!r}, width", width)
             layers += [nn.Linear(before, width), nn.ReLU()]
             before = width
         super().__init__(nn.Sequential(*layers), before, classes, head)

@@ -14,8 +14,9 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from fedwcm.core.checks import require, require_count, require_known
 from fedwcm.models.base import Classifier
-from fedwcm.models.checks import image_shape, require_known, require_positive
+from fedwcm.models.checks import image_shape
 from fedwcm.models.convolutions import LiveConv2d
 
 NormLayer = Callable[[int], nn.Module]
@@ -25,9 +26,8 @@ def _norm_layer(norm: str, groups: int, width: int) -> NormLayer:
     require_known("norm", norm, ("group", "batch"))
     if norm == "batch":
         return nn.BatchNorm2d
-    require_positive("groups", groups)
-    if width % groups:
-        raise ValueError(f"groups={groups!r}: allowed are the divisors of width={width!r}")
+    require_count("groups", groups)
+    require(width % groups == 0, "groups", groups, f"a divisor of width = {width}")
     return partial(nn.GroupNorm, groups)
 
 
@@ -100,7 +100,7 @@ class ResNet(Classifier):
     ) -> None:
         channels, _, _ = image_shape(input_shape)
         require_known("stem", stem, STEMS)
-        require_positive("width", width)
+        require_count("width", width)
         norm_layer = _norm_layer(norm, groups, width)
         body = nn.Sequential(
             STEMS[stem](channels, width, norm_layer),

@@ -49,14 +49,13 @@ def split_arrays(where: str, arrays: Mapping[str, NDArray[Any]], options: ReadOp
     names = arrays.get("classes")
     classes = None if names is None else tuple(str(name) for name in np.atleast_1d(names))
     if not is_split:
-        return RawSplits(_take_samples(where, arrays, "", options), classes=classes)
+        return RawSplits({"train": _take_samples(where, arrays, "", options)}, classes)
     parts = {
         part: _take_samples(where, arrays, f"_{part}", options)
         for part in PARTS
         if f"x_{part}" in arrays or f"y_{part}" in arrays
     }
-    train = parts.get("train") or next(iter(parts.values())).take(slice(0))
-    return RawSplits(train, parts.get("test"), classes, parts.get("val"))
+    return RawSplits(parts, classes)
 
 
 def _rename_arrays(where: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -7,7 +7,9 @@ from shlex import quote
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import compute
 
 from fedwcm.data.features import as_whole_numbers, warn_of_coarse
 from fedwcm.data.formats.safety import require_bounded
@@ -57,8 +59,6 @@ def encode_columns(where: str, table: Any, columns: Sequence[Column], *, trained
 
 def category_values(where: str, table: Any, name: str, *, dates: bool = False, advice: str = "") -> NDArray[Any]:
     """Return a column of labels or clients as integers or text, without gaps; perhaps of dates, as text."""
-    import pyarrow as pa
-
     column = _decode_categories(table.column(name))
     if column.null_count:
         raise _gap_error(where, name, np.asarray(column.is_null()), advice)
@@ -96,14 +96,10 @@ def labelled_rows(where: str, table: Any, name: str) -> Any:
 
 def _decode_categories(column: Any) -> Any:
     """Return a column with its categories written out."""
-    import pyarrow as pa
-
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def _fit(where: str, name: str, column: Any, rows: RowIndices, impute: str | None) -> Column:
-    import pyarrow as pa
-
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _fit_category(where, name, _to_texts(where, name, column)[rows], impute)
@@ -127,8 +123,6 @@ def _fit(where: str, name: str, column: Any, rows: RowIndices, impute: str | Non
 
 def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
     """Warn of a column of row numbers: where rows are sorted by class, they tell the label, in this file alone."""
-    import pyarrow as pa
-
     count = len(column)
     if count < ID_ROWS or column.null_count or not pa.types.is_integer(column.type):
         return
@@ -144,8 +138,6 @@ def _warn_of_row_numbers(where: str, name: str, column: Any) -> None:
 
 def _find_typical(where: str, name: str, column: Any, rows: RowIndices) -> float:
     """Return the median of numbers, the more frequent of true and false: half true is no value of a row."""
-    import pyarrow as pa
-
     values = _to_numbers(column)[rows]
     if np.isnan(values).all():
         raise ValueError(f"{where}: column {name!r} has no value in the training rows to impute from")
@@ -202,8 +194,6 @@ def _encode(where: str, column: Column, values: Any, advice: str) -> NDArray[Any
 
 
 def _encode_number(where: str, column: Column, values: Any, advice: str) -> NDArray[Any]:
-    import pyarrow as pa
-
     name = column.name
     if not (_is_number(values.type) or values.null_count == len(values)):
         texts = _to_texts(where, name, values) if _is_text(values.type) else np.array([], np.str_)
@@ -262,8 +252,6 @@ def _one_hot(where: str, column: Column, values: Any, advice: str) -> NDArray[An
 
 def _category_texts(where: str, column: Column, values: Any) -> NDArray[Any]:
     """Return the texts of a column that held text in training, whatever its values look like here."""
-    import pyarrow as pa
-
     kind = values.type
     if values.null_count == len(values):
         return np.full(len(values), "")
@@ -303,9 +291,6 @@ def _read_vectors(where: str, name: str, column: Any) -> NDArray[np.float32]:
 
 def _vector_length(where: str, name: str, column: Any) -> int:
     """Return the length of a column's lists, which must be the same in every row."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     if pa.types.is_fixed_size_list(column.type):
         size = int(column.type.list_size)
     else:
@@ -330,8 +315,6 @@ def _iterate_pieces(column: Any) -> Iterator[Any]:
 
 def _to_numbers(column: Any) -> NDArray[np.float64]:
     """Return numbers in double precision, NaN where there is none."""
-    import pyarrow as pa
-
     values: NDArray[np.float64] = np.asarray(column.cast(pa.float64(), safe=False).fill_null(float("nan")))
     return values
 
@@ -351,21 +334,15 @@ def _gap_error(where: str, name: str, missing: NDArray[Any], advice: str) -> Val
 
 
 def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
-
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(test(kind) for test in tests)
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_vector(kind: Any) -> bool:
-    import pyarrow as pa
-
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(test(kind) for test in lists) and _is_number(kind.value_type)
 

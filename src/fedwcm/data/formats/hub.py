@@ -3,9 +3,10 @@
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from PIL.Image import Image
 
 from fedwcm.data.dataset import quote_names
 from fedwcm.data.fingerprint import table_digest
@@ -23,9 +24,6 @@ from fedwcm.data.raw import RawSplits, Samples, name_parts
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import Encoding
 from fedwcm.utils.extras import optional_module
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 
 def read_hub(source: str, options: ReadOptions) -> RawSplits:
@@ -69,11 +67,10 @@ def read_hub_splits(where: str, splits: Mapping[str, Any], options: ReadOptions)
             pictures = _open_images(places[part], splits[name], encoding.image)
             x = stack_images(pictures, len(splits[name]), size=encoding.image_size)
         parts[part] = Samples(x, *(values[part].get(role) for role in ("label", "client", "id", "group")))
-    train = parts.get("train") or next(iter(parts.values())).take(slice(0))
     classes = getattr(leading.features[roles["label"]], "names", None) if "label" in roles else None
     digest = "" if image else table_digest(*tables.values())
     labels = None if classes is None else tuple(classes)
-    return RawSplits(train, parts.get("test"), labels, parts.get("val"), encoding, digest=digest, drawn=drawn)
+    return RawSplits(parts, labels, encoding, digest=digest, drawn=drawn)
 
 
 def _open(source: str) -> Mapping[str, Any]:
@@ -99,9 +96,7 @@ def _find_columns(
         match_columns(where, names, options.known, options)
         return roles, options.known.image, [column.name for column in options.known.columns]
     chosen = choose_features(where, [name for name in names if name not in (label, *roles.values())], options)
-    image = _find_only(
-        where, {name: columns[name] for name in chosen}, "Image", "leave all but one out with --drop"
-    )
+    image = _find_only(where, {name: columns[name] for name in chosen}, "Image", "leave all but one out with --drop")
     return roles, image, [] if image else chosen
 
 
@@ -115,7 +110,7 @@ def _find_only(where: str, columns: Mapping[str, Any], kind: str, advice: str) -
     return names[0] if names else None
 
 
-def _open_images(where: str, rows: Any, column: str) -> Iterator[tuple[str, "Image"]]:
+def _open_images(where: str, rows: Any, column: str) -> Iterator[tuple[str, Image]]:
     for i, row in enumerate(rows.select_columns([column])):
         if row[column] is None:
             raise ValueError(f"{where}: column {column!r}, row {i + 1}: the image is missing")

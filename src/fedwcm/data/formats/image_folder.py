@@ -1,10 +1,9 @@
 """A folder of images with one folder per class."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,6 @@ from fedwcm.data.formats.table_file import open_table, table_suffix
 from fedwcm.data.raw import RawSplits, Samples, name_parts
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import Encoding
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 CLIENT_FOLDERS = "folder"
 """What `--client` says where clients are folders above those of the classes."""
@@ -41,10 +37,10 @@ def read_image_folder(folder: Path, options: ReadOptions) -> RawSplits:
     and `client`. Files that are not images, by their extension, are ignored. Without labels, every image
     below the folder is taken.
     """
+    encoding = Encoding(image_size=options.size)
     if not options.labelled:
-        return RawSplits(
-            _read_samples(folder, _list_every_image(folder), options), encoding=Encoding(image_size=options.size)
-        )
+        samples = _read_samples(folder, _list_every_image(folder), options)
+        return RawSplits({"train": samples}, encoding=encoding)
     roots = _find_roots(folder)
     nested = options.client == CLIENT_FOLDERS
     listed_files = {part: _list_images(folder, root, nested) for part, root in roots.items()}
@@ -56,12 +52,11 @@ def read_image_folder(folder: Path, options: ReadOptions) -> RawSplits:
         groups = _read_holders(folder, files, "group", options.group)
         files = [replace(file, group=group) for file, group in zip(files, groups, strict=True)]
     whole = _read_samples(folder, files, options)  # all at once, so that the parts agree in channels
-    parts, start = {"train": whole.take(slice(0))}, 0
+    parts, start = {}, 0
     for part, images in listed_files.items():
         parts[part] = whole.take(slice(start, start + len(images)))
         start += len(images)
-    encoding = Encoding(image_size=options.size)
-    return RawSplits(parts["train"], parts.get("test"), val=parts.get("val"), encoding=encoding)
+    return RawSplits(parts, encoding=encoding)
 
 
 def _find_roots(folder: Path) -> dict[str, Path]:
@@ -134,7 +129,7 @@ def _read_holders(folder: Path, files: Sequence[ImageFile], role: str, source: s
             if role == "client"
             else f"--group {source} (group={source!r}) is no table for {folder}, with the columns file and group"
         )
-    table = open_table(path, None)
+    table = open_table(path, ReadOptions())
     if not {"file", role} <= set(table.column_names):
         raise ValueError(
             f"{path} must have the columns 'file' and {role!r}; it has {quote_names(table.column_names)}"
@@ -157,7 +152,8 @@ def _read_holders(folder: Path, files: Sequence[ImageFile], role: str, source: s
 
 def _read_samples(folder: Path, files: Sequence[ImageFile], options: ReadOptions) -> Samples:
     stored = sum(file.path.stat().st_size for file in files)
-    images = stack_images(_open(files), len(files), size=options.size, stored=stored)
+    opened = ((str(file.path), open_image(str(file.path), file.path.read_bytes())) for file in files)
+    images = stack_images(opened, len(files), size=options.size, stored=stored)
     has_clients = files[0].client is not None
     return Samples(
         images,
@@ -166,8 +162,3 @@ def _read_samples(folder: Path, files: Sequence[ImageFile], options: ReadOptions
         np.array([file.path.relative_to(folder).as_posix() for file in files]),
         None if files[0].group is None else np.array([file.group for file in files]),
     )
-
-
-def _open(files: Sequence[ImageFile]) -> Iterator[tuple[str, "Image"]]:
-    for file in files:
-        yield str(file.path), open_image(str(file.path), file.path.read_bytes())

@@ -3,16 +3,14 @@
 import io
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from fedwcm.data.formats.safety import CEILING, reading, require_bounded
 from fedwcm.data.large_arrays import to_colour, zeros
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 GREY_MODES = ("1", "L", "LA")
 COLOUR_MODES = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
@@ -27,8 +25,6 @@ NOT_READ = frozenset({"EPS", "BUFR", "GRIB", "HDF5", "MPEG", "WMF"})
 @cache
 def image_formats() -> tuple[str, ...]:
     """Return the formats that are read: those that Pillow decodes."""
-    from PIL import Image
-
     Image.init()
     return tuple(sorted(set(Image.OPEN) - NOT_READ))
 
@@ -36,16 +32,12 @@ def image_formats() -> tuple[str, ...]:
 @cache
 def image_suffixes() -> tuple[str, ...]:
     """Return the endings of the files that are read as images."""
-    from PIL import Image
-
     known = image_formats()
     return tuple(sorted(suffix for suffix, kind in Image.registered_extensions().items() if kind in known))
 
 
-def open_image(name: str, content: bytes) -> "Image":
+def open_image(name: str, content: bytes) -> Image.Image:
     """Open an image, without decoding it, after a look at the size that it claims."""
-    from PIL import Image, UnidentifiedImageError
-
     with reading(name):
         try:
             image = Image.open(io.BytesIO(content), formats=image_formats())
@@ -59,7 +51,7 @@ def open_image(name: str, content: bytes) -> "Image":
 
 
 def stack_images(
-    images: Iterable[tuple[str, "Image"]], count: int, *, size: int | None = None, stored: int = CEILING
+    images: Iterable[tuple[str, Image.Image]], count: int, *, size: int | None = None, stored: int = CEILING
 ) -> NDArray[np.uint8]:
     """Put `count` named images into an array (count, height, width, channels).
 
@@ -90,9 +82,7 @@ def stack_images(
     return stack
 
 
-def _decode_pixels(name: str, image: "Image", size: int | None) -> NDArray[np.uint8]:
-    from PIL import Image, ImageOps
-
+def _decode_pixels(name: str, image: Image.Image, size: int | None) -> NDArray[np.uint8]:
     if image.mode not in GREY_MODES + COLOUR_MODES:
         raise ValueError(f"{name} has mode {image.mode}: images must be grey or colour with 8 bits per channel")
     grey = image.mode in GREY_MODES

@@ -3,21 +3,16 @@
 import math
 import struct
 import tarfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.formats.images import open_image, stack_images
 from fedwcm.data.formats.safety import open_maybe_gzip, require_bounded, require_inside
 from fedwcm.data.raw import RawSplits, Samples
 from fedwcm.data.split import stratified_split
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
 DIGITS_LEVELS, DIGITS_TEST_FRACTION, DIGITS_SEED = 16, 0.2, 0
@@ -54,16 +49,14 @@ def read_digits() -> RawSplits:
     images = np.rint(levels * (255 / DIGITS_LEVELS)).astype(np.uint8)[..., np.newaxis]
     samples = Samples(images, labels)
     keep, held_out = stratified_split(labels, DIGITS_TEST_FRACTION, np.random.default_rng(DIGITS_SEED))
-    return RawSplits(samples.take(keep), samples.take(held_out))
+    return RawSplits({"train": samples.take(keep), "test": samples.take(held_out)})
 
 
 def read_idx_folder(folder: Path) -> RawSplits:
     """Read the four files of an MNIST-like dataset, each plain or with `.gz`."""
-    train, test = (
-        Samples(read_idx(_plain_or_gz(folder / images))[..., np.newaxis], read_idx(_plain_or_gz(folder / labels)))
-        for images, labels in (IDX_TRAIN, IDX_TEST)
-    )
-    return RawSplits(train, test)
+    files = {"train": IDX_TRAIN, "test": IDX_TEST}
+    content = {part: [read_idx(_plain_or_gz(folder / name)) for name in names] for part, names in files.items()}
+    return RawSplits({part: Samples(x[..., np.newaxis], y) for part, (x, y) in content.items()})
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -89,10 +82,8 @@ def _plain_or_gz(path: Path) -> Path:
 def read_cifar(path: Path, *, train: tuple[str, ...], test: str, label_bytes: int) -> RawSplits:
     """Read the named binary files of a folder or archive; of several label bytes the last (the finest) counts."""
     members = read_members(path, (*train, test))
-    return RawSplits(
-        _cifar_records(path, b"".join(members[name] for name in train), label_bytes),
-        _cifar_records(path, members[test], label_bytes),
-    )
+    content = {"train": b"".join(members[name] for name in train), "test": members[test]}
+    return RawSplits({part: _cifar_records(path, data, label_bytes) for part, data in content.items()})
 
 
 def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
@@ -144,8 +135,7 @@ def read_svhn(folder: Path) -> RawSplits:
         content = loadmat(path, variable_names=("X", "y"))
         images = np.ascontiguousarray(content["X"].transpose(3, 0, 1, 2))
         parts.append(Samples(images, content["y"].reshape(-1).astype(np.int64) % 10))
-    train, test = parts
-    return RawSplits(train, test)
+    return RawSplits(dict(zip(("train", "test"), parts, strict=True)))
 
 
 def read_tiny_imagenet(path: Path) -> RawSplits:
@@ -171,16 +161,13 @@ def _read_tiny(files: Sequence[str], read: ReadFile) -> RawSplits:
             raise ValueError(
                 f"{TINY_ANNOTATIONS}, line {i + 1}: it must hold a file and its class, divided by a tab"
             )
-    return RawSplits(
-        _stack_files(images, [PurePosixPath(name).parts[1] for name in images], read),
-        _stack_files([f"val/images/{row[0]}" for row in rows], [row[1] for row in rows], read),
-        classes,
-    )
+    train = _stack_files(images, [PurePosixPath(name).parts[1] for name in images], read)
+    test = _stack_files([f"val/images/{row[0]}" for row in rows], [row[1] for row in rows], read)
+    return RawSplits({"train": train, "test": test}, classes)
 
 
 def _stack_files(names: Sequence[str], labels: Sequence[str], read: ReadFile) -> Samples:
-    def images() -> Iterator[tuple[str, "Image"]]:
-        for name in names:
-            yield name, open_image(name, read(name))
+    from fedwcm.data.formats.images import open_image, stack_images  # need Pillow, which other sets do not
 
-    return Samples(stack_images(images(), len(names)), np.array(labels))
+    images = ((name, open_image(name, read(name))) for name in names)
+    return Samples(stack_images(images, len(names)), np.array(labels))

@@ -4,10 +4,12 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from PIL.Image import Image
 
 from fedwcm.core.checks import did_you_mean, nearest, shorten
 from fedwcm.data.dataset import quote_names
@@ -19,9 +21,6 @@ from fedwcm.data.raw import RawSplits, Samples, part_rows
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.schema import Encoding
 from fedwcm.data.split import Indices, draw_rows
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 USUAL_LABELS = ("label", "target", "y", "class")
 
@@ -122,9 +121,7 @@ def read_table(path: Path, options: ReadOptions) -> RawSplits:
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
     counted from 1 in errors, without the header.
     """
-    names = (options.label_column if options.known is None else None, options.client, options.group, options.id)
-    table = open_table(path, options.encoding, options.text_columns, names, options.delimiter)
-    return split_table(str(path), table, options)
+    return split_table(str(path), open_table(path, options), options)
 
 
 def split_table(where: str, table: Any, options: ReadOptions) -> RawSplits:
@@ -144,14 +141,12 @@ def split_table(where: str, table: Any, options: ReadOptions) -> RawSplits:
         training = training[drawn[0]]
     encoding = find_encoding(where, table, roles, training, options)
     x = read_features(where, table, encoding, trained=options.schema is not None)
-    others = (values.get(role) for role in ("label", "client", "id", "group"))
-    whole = Samples(x, *others)
+    whole = Samples(x, *(values.get(role) for role in ("label", "client", "id", "group")))
     digest = table_digest(table)
     if len(rows) == 1 and len(rows["train"]) == len(x):
-        return RawSplits(whole, encoding=encoding, owned=True, digest=digest, drawn=drawn)
+        return RawSplits({"train": whole}, encoding=encoding, owned=True, digest=digest, drawn=drawn)
     parts = {part: whole.take(chosen) for part, chosen in rows.items()}
-    test, val = parts.get("test"), parts.get("val")
-    return RawSplits(parts["train"], test, val=val, encoding=encoding, digest=digest, drawn=drawn)
+    return RawSplits(parts, encoding=encoding, digest=digest, drawn=drawn)
 
 
 def read_roles(where: str, table: Any, roles: Mapping[str, str], advice: str = "") -> RowValues:
@@ -229,14 +224,12 @@ def read_features(where: str, table: Any, encoding: Encoding, *, trained: bool) 
 
 def _holds_images(kind: Any) -> bool:
     """Return whether a column holds bytes, or records with a field `bytes` as the Hugging Face hub writes them."""
-    import pyarrow as pa
-
     if pa.types.is_struct(kind):
         return bool(kind.get_field_index("bytes") >= 0)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
-def _open_images(where: str, name: str, column: Any) -> Iterator[tuple[str, "Image"]]:
+def _open_images(where: str, name: str, column: Any) -> Iterator[tuple[str, Image]]:
     for i, value in enumerate(column):
         content = value.as_py()
         content = content.get("bytes") if isinstance(content, dict) else content

@@ -9,8 +9,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import compute, csv, json, parquet
+
 from fedwcm.data import large_arrays
 from fedwcm.data.formats.safety import open_maybe_gzip, require_bounded
+from fedwcm.data.read_options import ReadOptions
 from fedwcm.utils.temporary_pages import no_room
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -42,24 +46,15 @@ def table_suffix(path: Path) -> str | None:
     return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
 
-def open_table(
-    path: Path,
-    encoding: str | None,
-    text: Collection[str] = (),
-    names: Collection[str | None] = (),
-    delimiter: str | None = None,
-) -> Any:
+def open_table(path: Path, options: ReadOptions) -> Any:
     """Return the file's rows as a pyarrow table with at least one row and no column twice.
 
-    The columns in `text` are read as text, whatever their values in a text file look like, and those in `names`
-    unless numbers are written as their values are: 01 and 1 name different clients. Without a `delimiter`, that of
-    a `.csv` or `.tsv` file is recognised.
+    `text_columns` are read as text, whatever their values in a text file look like, and `name_columns` unless
+    numbers are written as their values are: 01 and 1 name different clients. The delimiter of a `.csv` or `.tsv`
+    file is recognised unless it is given.
     """
     suffix = table_suffix(path)
-    if suffix == PARQUET:
-        table = _read_parquet(path, encoding, delimiter)
-    else:
-        table = _read_text(path, str(suffix), encoding or "utf-8", text, names, delimiter)
+    table = _read_parquet(path, options) if suffix == PARQUET else _read_text(path, str(suffix), options)
     if table.num_rows == 0:
         raise ValueError(f"{path} holds no rows")
     for name, count in Counter(table.column_names).items():
@@ -68,16 +63,8 @@ def open_table(
     return table
 
 
-def _read_text(
-    path: Path,
-    suffix: str,
-    encoding: str,
-    text: Collection[str],
-    names: Collection[str | None],
-    delimiter: str | None,
-) -> Any:
-    import pyarrow as pa
-
+def _read_text(path: Path, suffix: str, options: ReadOptions) -> Any:
+    encoding = options.encoding or "utf-8"
     with open_maybe_gzip(path) as stream:
         content = stream.read()
     _require_text(path, content, encoding)
@@ -87,28 +74,19 @@ def _read_text(
     block = min(max(len(content) + 1, 2**20), MAX_BLOCK)  # a row must fit into a block
     try:
         if plain in DELIMITERS:
-            mark = delimiter or _find_delimiter(content, encoding, DELIMITERS[plain])
-            table = _read_csv(content, encoding, block, mark, text, names)
-            return table if mark == "," else _with_decimal_commas(table, (*text, *names))
-        if delimiter is not None:
-            raise ValueError(f"{path}: --delimiter {delimiter} is for .csv and .tsv files")
+            mark = options.delimiter or _find_delimiter(content, encoding, DELIMITERS[plain])
+            table = _read_csv(content, encoding, block, mark, options)
+            text = options.text_columns | options.name_columns
+            return table if mark == "," else _with_decimal_commas(table, text)
+        _refuse_delimiter(path, options)
         if encoding.lower() not in ("utf-8", "utf8"):
             content = content.decode(encoding).encode()
-        return _read_json(content, block, text)
+        return _read_json(content, block, options.text_columns)
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} cannot be read: {error!s:.300}") from error
 
 
-def _read_csv(
-    content: bytes,
-    encoding: str,
-    block: int,
-    delimiter: str,
-    text: Collection[str],
-    names: Collection[str | None],
-) -> Any:
-    import pyarrow as pa
-    from pyarrow import csv
+def _read_csv(content: bytes, encoding: str, block: int, delimiter: str, options: ReadOptions) -> Any:
 
     def read(as_text: Collection[str], columns: Sequence[str] = ()) -> Any:
         types = {name: pa.string() for name in as_text}
@@ -119,10 +97,10 @@ def _read_csv(
             csv.ConvertOptions(column_types=types, include_columns=list(columns) or None),
         )
 
-    table = read(text)
+    table = read(options.text_columns)
     if len(set(table.column_names)) < len(table.column_names):
         return table  # which the caller refuses
-    kinds = {name: table[name].type for name in table.column_names if name in names}
+    kinds = {name: table[name].type for name in table.column_names if name in options.name_columns}
     for name in (name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         position, written = table.column_names.index(name), read([name], [name])[name]
         table = table.set_column(position, name, _as_written(table[name], written))
@@ -131,9 +109,6 @@ def _read_csv(
 
 def _as_written(numbers: Any, text: Any) -> Any:
     """Return the numbers if they tell apart what the text does, whole ones written as usual; else the text."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     text = compute.utf8_trim_whitespace(text)
     text = compute.if_else(numbers.is_valid(), text, pa.scalar(None, pa.string()))
     if pa.types.is_integer(numbers.type):
@@ -157,14 +132,11 @@ def _find_delimiter(content: bytes, encoding: str, usual: str) -> str:
     return usual if widths.get(usual, 1) > 1 or widths.get(best, 1) == 1 else best
 
 
-def _with_decimal_commas(table: Any, names: Collection[str | None]) -> Any:
-    """Return the table with columns of numbers that are written with a decimal comma (1,5) as numbers."""
-    import pyarrow as pa
-    from pyarrow import compute
-
+def _with_decimal_commas(table: Any, text: Collection[str]) -> Any:
+    """Return the table with numbers that are written with a decimal comma (1,5) as numbers, except in `text`."""
     for i, name in enumerate(table.column_names):
         column = table.column(i)
-        if name in names or not pa.types.is_string(column.type) or column.null_count == len(column):
+        if name in text or not pa.types.is_string(column.type) or column.null_count == len(column):
             continue
         if compute.all(compute.match_substring_regex(column, DECIMAL_COMMA)).as_py():
             numbers = compute.replace_substring(compute.utf8_trim_whitespace(column), ",", ".").cast(pa.float64())
@@ -174,9 +146,6 @@ def _with_decimal_commas(table: Any, names: Collection[str | None]) -> Any:
 
 def _read_json(content: bytes, block: int, text: Collection[str]) -> Any:
     """Read JSON lines, which tell text from numbers themselves; text that looks like a date stays text."""
-    import pyarrow as pa
-    from pyarrow import json
-
     options = json.ReadOptions(block_size=block)
     table = json.read_json(io.BytesIO(content), options)
     dates = [each.name for each in table.schema if each.name in text and pa.types.is_timestamp(each.type)]
@@ -202,13 +171,15 @@ def _require_text(path: Path, content: bytes, encoding: str) -> None:
             ) from error
 
 
-def _read_parquet(path: Path, encoding: str | None, delimiter: str | None) -> Any:
-    from pyarrow import parquet
+def _refuse_delimiter(path: Path, options: ReadOptions) -> None:
+    if options.delimiter is not None:
+        raise ValueError(f"{path}: --delimiter {options.delimiter} is for .csv and .tsv files")
 
-    if encoding is not None:
-        raise ValueError(f"{path}: --encoding {encoding} is for text files; a parquet file knows its own")
-    if delimiter is not None:
-        raise ValueError(f"{path}: --delimiter {delimiter} is for .csv and .tsv files")
+
+def _read_parquet(path: Path, options: ReadOptions) -> Any:
+    if options.encoding is not None:
+        raise ValueError(f"{path}: --encoding {options.encoding} is for text files; a parquet file knows its own")
+    _refuse_delimiter(path, options)
     with parquet.ParquetFile(path, memory_map=True) as file:  # else all that was read is kept until the end
         facts = file.metadata
         unpacked = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
@@ -219,8 +190,6 @@ def _read_parquet(path: Path, encoding: str | None, delimiter: str | None) -> An
 
 def _unpack_to_disk(file: Any, size: int) -> Any:
     """Unpack the table to a temporary file, mapped: its columns take memory only for the rows being read."""
-    import pyarrow as pa
-
     with tempfile.TemporaryDirectory(prefix="fedwcm-table-") as folder:
         path = str(Path(folder) / "table.arrow")
         try:

@@ -8,7 +8,7 @@ A new partition is a frozen dataclass that fits `Partition`, with an entry in `P
 from dataclasses import MISSING, fields
 from typing import Any
 
-from fedwcm.core.checks import unknown
+from fedwcm.core.checks import require_known
 from fedwcm.data.partition.equal import IID, Equal, EqualIPF
 from fedwcm.data.partition.few_classes import ExtendedDirichlet, Pathological
 from fedwcm.data.partition.natural import Natural
@@ -49,12 +49,10 @@ PARTITIONS: dict[str, type[Any]] = {
 
 def make_partition(name: str, **options: Any) -> Partition:
     """Make the partition of this name with these options (the fields of its class in `PARTITIONS`)."""
-    if name not in PARTITIONS:
-        raise unknown("partition", name, PARTITIONS)
+    require_known("partition", name, PARTITIONS)
     known = {field.name: field for field in fields(PARTITIONS[name])}
     for option in options:
-        if option not in known:
-            raise unknown(f"option of partition {name!r}", option, known)
+        require_known(f"option of partition {name!r}", option, known)
     missing = [option for option in known if known[option].default is MISSING and option not in options]
     if missing:
         raise ValueError(f"partition {name!r} needs a value for {', '.join(missing)}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwcm.core.checks import require_count
 from fedwcm.data.partition import protocol
 
 # Every client must be able to hold every class, or some margins have no solution.
@@ -20,7 +21,7 @@ class IID:
     clients: int
 
     def __post_init__(self) -> None:
-        protocol.check_count("clients", self.clients)
+        require_count("clients", self.clients)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwcm.core.checks import require_count
 from fedwcm.data.partition import protocol
 
 
@@ -32,8 +33,8 @@ class Pathological:
     classes_per_client: int = 2
 
     def __post_init__(self) -> None:
-        protocol.check_count("clients", self.clients)
-        protocol.check_count("classes_per_client", self.classes_per_client)
+        require_count("clients", self.clients)
+        require_count("classes_per_client", self.classes_per_client)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
@@ -92,7 +93,7 @@ class ExtendedDirichlet(protocol.DirichletPartition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        protocol.check_count("classes_per_client", self.classes_per_client)
+        require_count("classes_per_client", self.classes_per_client)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""

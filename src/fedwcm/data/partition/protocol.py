@@ -1,13 +1,13 @@
 """What a partition is, what is checked of it, and the steps that most share: sizes, Dirichlet weights, dealing."""
 
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require, require_count
 
 # Beyond these a Dirichlet draw is one-hot, or even, to the last bit.
 _SMALLEST, _LARGEST = 1e-9, 1e9
@@ -31,12 +31,6 @@ class Partition(Protocol):
         ...
 
 
-def check_count(field: str, value: object) -> None:
-    """Raise unless the value is a whole number of at least 1."""
-    is_count = not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
-    require(is_count, field, value, "an integer of at least 1")
-
-
 def check_positive(field: str, value: object) -> None:
     """Raise unless the value is a positive number of a sensible magnitude."""
     in_range = not isinstance(value, bool) and isinstance(value, Real) and _SMALLEST <= float(value) <= _LARGEST
@@ -51,7 +45,7 @@ class DirichletPartition:
     beta: float
 
     def __post_init__(self) -> None:
-        check_count("clients", self.clients)
+        require_count("clients", self.clients)
         check_positive("beta", self.beta)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwcm.core.checks import require_count
 from fedwcm.data.partition import protocol
 
 _GROUP = 10
@@ -98,7 +99,7 @@ class BalanceFL:
     tau_ratio: float = 2
 
     def __post_init__(self) -> None:
-        protocol.check_count("clients", self.clients)
+        require_count("clients", self.clients)
         protocol.check_positive("tau_ratio", self.tau_ratio)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
@@ -130,7 +131,7 @@ class FedGraB(protocol.DirichletPartition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        protocol.check_count("min_samples", self.min_samples)
+        require_count("min_samples", self.min_samples)
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
