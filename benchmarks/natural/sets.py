@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.recipe.data import FOLDER as DIRICHLET_FOLDER
 from benchmarks.recipe.data import HELD_OUT
 from fedwcm.data.longtail import long_tail
-from fedwcm.data.partition import make_partition
+from fedwcm.data.partition import Equal
 
 FOLDER = Path(os.environ.get("FEDWCM_NATURAL", "data/natural"))
 FILES = {
@@ -105,7 +105,7 @@ def _long_tailed(name: str, seed: int) -> NaturalSet:
     rows = long_tail(y, imbalance, rng, n_max=most)
     x, y = x[rows], y[rows]
     clients = np.empty(len(y), dtype=np.int64)
-    for client, own in enumerate(make_partition("equal", clients=CLIENTS, beta=beta)(y, rng)):
+    for client, own in enumerate(Equal(clients=CLIENTS, beta=beta)(y, rng)):
         clients[own] = client
     return NaturalSet((x, y), clients, val, (test["x_test"], test["y_test"]), LOCAL)
 

@@ -125,7 +125,6 @@ def test_every_sample_is_equally_likely() -> None:
         *((CIFAR10, {"n_max": bad}, f"n_max = {bad} .* at least 1") for bad in (0, -3)),
         (CIFAR10, {"profile": "exponental"}, r"unknown profile 'exponental'.*'exponential'.*step"),
         ([1000, 300], {"imbalance": 0.5, "n_max": 1000}, r"n_max = 1000 .*class 1 would keep 500 .*at most 601"),
-        ([5, 0, 5], {}, r"available .* class 1"),
     ],
 )
 def test_a_wrong_argument_is_named(available: list[int], options: dict[str, Any], message: str) -> None:
@@ -134,14 +133,8 @@ def test_a_wrong_argument_is_named(available: list[int], options: dict[str, Any]
 
 
 def test_absent_class_is_named() -> None:
-    with pytest.raises(ValueError, match=r"none of classes 1, 3"):
+    with pytest.raises(ValueError, match=r"none of 1, 3"):
         long_tail(np.array([0, 0, 2, 4]), 0.5, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("labels", [[], [-1, 0], [[0], [1]]])
-def test_labels_that_are_not_class_numbers_are_refused(labels: list[int]) -> None:
-    with pytest.raises(ValueError, match="labels must be"):
-        long_tail(np.array(labels, dtype=np.int64), 0.5, np.random.default_rng(0))
 
 
 def test_a_tail_that_cannot_be_as_steep_as_asked_for_is_warned_of() -> None:

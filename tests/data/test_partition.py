@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -134,14 +133,6 @@ def test_more_clients_than_samples_names_both_numbers(name: str) -> None:
         split(RANDOM[name](11, 0.5), np.zeros(10, dtype=np.int64))
 
 
-@pytest.mark.parametrize("name", RANDOM)
-def test_labels_that_are_not_class_numbers_are_refused(name: str) -> None:
-    wrong: list[NDArray[Any]] = [np.zeros((4, 1), dtype=np.int64), np.zeros(4), np.array([0, -1, 2, 3])]
-    for labels in wrong:
-        with pytest.raises(ValueError, match="label"):
-            split(RANDOM[name](2, 0.5), labels)
-
-
 # --- equal and equal-ipf
 
 
@@ -152,7 +143,7 @@ def test_equal_is_as_far_from_the_whole_as_drawing_without_reuse_makes_it(
     beta: float, expected: tuple[float, ...]
 ) -> None:
     for imbalance, distance in zip((1, 0.5, 0.1, 0.05, 0.01), expected, strict=True):
-        ours = mean_distance(Equal(clients=100, beta=beta), cifar10(imbalance), seeds=5)
+        ours = mean_distance(Equal(clients=100, beta=beta), cifar10(imbalance), seeds=15)
         assert ours == pytest.approx(distance, abs=0.03)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedwcm
-from fedwcm.data.partition import PARTITIONS, make_partition
+from fedwcm.data.partition import PARTITIONS
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
@@ -14,28 +14,17 @@ def test_registry_makes_every_partition(name: str) -> None:
     options: dict[str, Any] = {"clients": 3} if name != "natural" else {"client_ids": np.array([0, 1, 2, 2])}
     if name in ("equal", "equal-ipf", "fedgrab", "creff", "extended-dirichlet"):
         options["beta"] = 0.5
-    partition = make_partition(name, **options)
-    assert type(partition) is PARTITIONS[name]
+    partition = PARTITIONS[name](**options)
     assert partition.clients == 3
     parts = partition(np.array([0, 1, 1, 0]), np.random.default_rng(0))
     assert sorted(np.concatenate(parts)) == [0, 1, 2, 3]
 
 
-def test_unknown_name_suggests_the_nearest() -> None:
+def test_an_unknown_name_or_option_suggests_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"unknown partition 'equl'.*'equal'.*pathological"):
-        make_partition("equl", clients=3, beta=0.1)
-
-
-def test_unknown_option_suggests_the_nearest() -> None:
-    with pytest.raises(
-        ValueError, match=r"option of partition 'pathological' 'class_per_client'.*'classes_per_client'"
-    ):
-        make_partition("pathological", clients=3, class_per_client=2)
-
-
-def test_missing_option_is_named() -> None:
-    with pytest.raises(ValueError, match="'equal' needs a value for beta"):
-        make_partition("equal", clients=3)
+        fedwcm.partition(dataset="digits", partition="equl")
+    with pytest.raises(ValueError, match=r"'partition.class_per_client'.*'partition.classes_per_client'"):
+        fedwcm.partition(dataset="digits", partition="pathological[class_per_client=2]")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +53,7 @@ def test_missing_option_is_named() -> None:
 )
 def test_value_that_is_not_allowed_is_named(name: str, options: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=f"^{field} .*must be"):
-        make_partition(name, **options)
+        PARTITIONS[name](**options)
 
 
 @pytest.mark.parametrize(("option", "value"), [("profile", "step"), ("n_max", 5)])

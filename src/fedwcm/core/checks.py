@@ -36,7 +36,7 @@ def require_choices(options: object) -> None:
 
 def require_count(field: str, value: object) -> None:
     """Raise a ValueError unless the value is a whole number of at least 1."""
-    is_count = isinstance(value, Integral) and int(value) >= 1 and value is not True
+    is_count = type(value) is not bool and isinstance(value, Integral) and int(value) >= 1
     require(is_count, field, value, "a whole number from 1 up")
 
 

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.dataset import Dataset, check_finite, quote_names
-from fedwcm.data.features import LARGEST_EXACT, as_features, as_whole_numbers, match_schema, warn_of_coarse
+from fedwcm.data.dataset import (
+    LARGEST_EXACT,
+    Dataset,
+    as_features,
+    as_whole_numbers,
+    check_finite,
+    match_schema,
+    quote_names,
+    warn_of_coarse,
+)
 from fedwcm.data.fingerprint import array_digest, sample_rows
 from fedwcm.data.large_arrays import join_arrays
 from fedwcm.data.named import DATASETS

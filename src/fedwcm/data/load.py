@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from fedwcm.core.checks import did_you_mean
 from fedwcm.data.build import build_dataset, build_rows, encode, source_digest
-from fedwcm.data.dataset import Dataset
-from fedwcm.data.features import as_whole_numbers
+from fedwcm.data.dataset import Dataset, as_whole_numbers
 from fedwcm.data.formats.arrays import is_npy_folder, read_npy_folder, read_npz
 from fedwcm.data.formats.safety import reading
 from fedwcm.data.named import DATASETS, data_folders, read_named, user_cache

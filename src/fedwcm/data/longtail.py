@@ -36,11 +36,6 @@ def class_counts(
     `n_max` defaults to the largest number for which every class in `available` can supply its share, so
     the profile is exact whatever the native counts are.
     """
-    available = np.asarray(available)
-    if available.ndim != 1 or available.size == 0:
-        raise ValueError(f"available must hold one count for each class, got shape {available.shape}")
-    if (available < 1).any():
-        raise ValueError(f"available must be at least 1 for every class, got 0 for {_name_classes(available < 1)}")
     shares = _class_shares(available.size, imbalance, profile)
     if n_max is None:
         return _scale_shares(shares, _largest_n_max(available, shares))
@@ -66,14 +61,10 @@ def long_tail(
 
     The classes are 0 to labels.max(), and each must occur.
     """
-    labels = np.asarray(labels)
-    if labels.ndim != 1 or labels.size == 0 or labels.min() < 0:
-        raise ValueError("labels must be a non-empty one-dimensional array of class numbers from 0 up")
     available = np.bincount(labels)
-    if (available == 0).any():
+    if len(missing := np.flatnonzero(available == 0)):
         raise ValueError(
-            f"labels must contain every class from 0 to {labels.max()}, "
-            f"got none of {_name_classes(available == 0)}"
+            f"labels must contain every class from 0 to {labels.max()}, got none of {shorten(missing)}"
         )
     counts = class_counts(available, imbalance, profile, n_max)
     reached = counts.min() / counts.max()
@@ -114,9 +105,3 @@ def _largest_n_max(available: NDArray[np.int64], shares: NDArray[np.float64]) ->
         else:
             high = middle - 1
     return low
-
-
-def _name_classes(mask: NDArray[np.bool_]) -> str:
-    """Return the classes in the mask, for an error message."""
-    numbers = np.flatnonzero(mask)
-    return f"class{'es' if numbers.size > 1 else ''} {shorten(numbers)}"

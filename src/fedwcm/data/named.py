@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from fedwcm.data.features import as_features
+from fedwcm.data.dataset import as_features
 from fedwcm.data.formats import published
 from fedwcm.data.formats.arrays import read_npz
 from fedwcm.data.formats.safety import reading

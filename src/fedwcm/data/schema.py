@@ -1,8 +1,9 @@
 """What inputs and classes mean: kept with a trained model, so that other data is read as the training data was."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
+
+from fedwcm.utils.json_record import read_dataclass
 
 ColumnKind = Literal["number", "category", "vector"]
 
@@ -83,61 +84,10 @@ class DatasetSchema:
     @classmethod
     def from_json(cls, record: object) -> Self:
         """Return the schema that these values hold; ValueError if they are not those of a schema."""
-        match record:
-            case {"classes": classes, "input_shape": shape, "dtype": str(dtype), "encoding": dict(encoding)}:
-                return cls(_read_texts("classes", classes), _read_sides(shape), dtype, _read_encoding(encoding))
-        raise ValueError(f"this is not the schema of a data set: {record!s:.200}")
+        return read_dataclass(cls, record, "the schema of a data set")
 
 
 def is_whole_number(text: str) -> bool:
     """Return whether this is how an integer is written: `1`, not `01`."""
     digits = text.removeprefix("-")
     return len(digits) < 1000 and digits.isascii() and digits.isdigit() and str(int(text)) == text
-
-
-def _read_encoding(record: Mapping[str, object]) -> Encoding:
-    match record:
-        case {
-            "columns": list() | tuple() as columns,
-            "image": None | str() as image,
-            "label": None | str() as label,
-            "ignored": ignored,
-            "image_size": None | int() as image_size,
-        }:
-            return Encoding(
-                tuple(_read_column(column) for column in columns),
-                image,
-                label,
-                _read_texts("ignored", ignored),
-                image_size,
-            )
-    raise ValueError(f"this is not the encoding of a data set: {record!s:.200}")
-
-
-def _read_column(record: object) -> Column:
-    match record:
-        case {
-            "name": str(name),
-            "kind": "number" | "category" | "vector" as kind,
-            "categories": categories,
-            "length": int(length),
-            "fill": None | str() | int() | float() as fill,
-        }:
-            return Column(name, kind, _read_texts("categories", categories), length, fill)
-    raise ValueError(f"this is not a column of a data set's schema: {record!s:.200}")
-
-
-def _read_texts(field: str, values: object) -> tuple[str, ...]:
-    if isinstance(values, list | tuple) and all(isinstance(value, str) for value in values):
-        return tuple(values)
-    raise ValueError(
-        f"{field} = {values!s:.200} of a data set's schema is not allowed: it must be a list of texts"
-    )
-
-
-def _read_sides(values: object) -> tuple[int, ...]:
-    if isinstance(values, list | tuple) and all(isinstance(value, int) and value > 0 for value in values):
-        return tuple(values)
-    raise ValueError(
-        f"input_shape = {values!s:.200} of a data set's schema is not allowed: it must be a list of whole numbers"
-    )

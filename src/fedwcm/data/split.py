@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.dataset import quote_names
-from fedwcm.data.features import as_features
+from fedwcm.data.dataset import as_features, quote_names
 from fedwcm.data.large_arrays import join_arrays
 from fedwcm.data.raw import RawSplits, Samples
 from fedwcm.data.read_options import ReadOptions

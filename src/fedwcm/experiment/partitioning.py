@@ -13,7 +13,7 @@ from fedwcm.config.options import make
 from fedwcm.config.resolve import object_needed, resolve
 from fedwcm.config.schema import PARTITION_DEFAULTS, Component, Config, DataOptions
 from fedwcm.config.settings import CLIENT_IDS, OBJECT
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require, require_known
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Ints
 from fedwcm.data import DATASETS, Dataset, load_dataset, synthetic
@@ -22,15 +22,7 @@ from fedwcm.data.fingerprint import array_digest, fingerprint
 from fedwcm.data.inputs import Normalizer, are_small, choose_normalizer
 from fedwcm.data.longtail import long_tail
 from fedwcm.data.objects import as_array
-from fedwcm.data.partition import (
-    PARTITIONS,
-    Natural,
-    Partition,
-    PartitionStatistics,
-    counts_of,
-    describe,
-    make_partition,
-)
+from fedwcm.data.partition import PARTITIONS, Natural, Partition, PartitionStatistics, counts_of, describe
 from fedwcm.data.partition.protocol import check_parts
 from fedwcm.data.read_options import ReadOptions
 from fedwcm.data.split import client_split, stratified_split
@@ -263,10 +255,11 @@ def _partition(chosen: Component, dataset: Dataset, rows: Ints, away: Ints) -> t
             )
         _refuse_options(chosen)
         return _natural(dataset, rows, away), Component(name)
-    known = {field.name for field in fields(PARTITIONS[name])} if name in PARTITIONS else set()
+    require_known("partition", name, PARTITIONS)
+    known = {field.name for field in fields(PARTITIONS[name])}
     defaults = {key: value for key, value in PARTITION_DEFAULTS.items() if key in known}
     options = {**defaults, **chosen.options}
-    return make_partition(name, **options), Component(name, options)
+    return make(PARTITIONS[name], options, "partition"), Component(name, options)
 
 
 def _own_partition(code: type, chosen: Component) -> tuple[Partition, Component]:

@@ -55,10 +55,6 @@ def call(
     values = (input_shape, classes)[: len(positional)]
     keywords = {key: value for key, value in offered.items() if key in named} | dict(options)
     try:
-        inspect.signature(factory).bind(*values, **keywords)
-    except TypeError as error:
-        raise ValueError(f"model {name!r} cannot be built from the options {dict(options)!r}: {error}") from error
-    try:
         return factory(*values, **keywords)
     except TypeError as error:
         arguments = "(input_shape, classes)" if values else ", ".join(keywords) or "no arguments"

@@ -2,14 +2,17 @@
 
 import math
 import types
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, Self, TypeAlias, TypeGuard, get_args, get_origin
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from typing import Any, Literal, Self, TypeAlias, TypeGuard, TypeVar, get_args, get_origin
 
 from fedwcm.utils.field_types import field_types
 from fedwcm.utils.text import escape_controls
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+
+T = TypeVar("T")
+Clean = Callable[[str], str]
 
 SCALARS: dict[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,), bool: (bool,)}
 NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
@@ -48,17 +51,8 @@ class JsonRecord:
         Raises:
             RecordError: a key is missing, or its value has the wrong type.
         """
-        if not isinstance(values, Mapping):
-            raise RecordError(f"{where}: {_show(values)} is not an object")
-        kinds = field_types(cls)
-        read: dict[str, Any] = {}
-        for f in fields(cls):
-            if f.name in values and f.name != "extra":
-                read[f.name] = _check(values[f.name], kinds[f.name], f"{where}: {f.name}")
-            elif f.default is MISSING and f.name != "extra":
-                raise RecordError(f"{where}: the key {f.name!r} is missing")
-        extra = {str(key): value for key, value in values.items() if key not in read}
-        return cls(**read, extra=extra)
+        known, extra = _read_fields(cls, values, where, escape_controls)
+        return cls(**known, extra=extra)
 
     def number(self, *path: str) -> float | None:
         """Return the number at this key or path of keys, in the fields or the extra keys; None if missing."""
@@ -72,6 +66,24 @@ class JsonRecord:
             return True
         given = f.metadata.get("given")
         return given is not None and getattr(self, given) is not None
+
+
+def read_dataclass(cls: type[T], values: object, where: str) -> T:
+    """Read a dataclass as `JsonRecord.from_json` does, but with its text as it is, and without extra keys."""
+    return cls(**_read_fields(cls, values, where, str)[0])
+
+
+def _read_fields(cls: type, values: object, where: str, clean: Clean) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values of the fields, checked, and those of all other keys."""
+    if not isinstance(values, Mapping):
+        raise RecordError(f"{where}: {_show(values)} is not an object")
+    kinds, known = field_types(cls), {}
+    for f in fields(cls):
+        if f.name in values and f.name != "extra":
+            known[f.name] = _check(values[f.name], kinds[f.name], f"{where}: {f.name}", clean)
+        elif f.default is MISSING and f.default_factory is MISSING:
+            raise RecordError(f"{where}: the key {f.name!r} is missing")
+    return known, {str(key): value for key, value in values.items() if key not in known}
 
 
 def optional(given: str | None = None) -> Any:
@@ -97,31 +109,34 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _check(value: object, kind: Any, where: str) -> Any:
+def _check(value: object, kind: Any, where: str, clean: Clean) -> Any:
     """Return the value, with lists as tuples, if it has this type."""
     origin = get_origin(kind)
     if kind is object:
         return value
     if origin is types.UnionType:
-        return None if value is None else _check(value, _without_none(kind), where)
+        fitting = [part for part in get_args(kind) if type(value) in SCALARS.get(part, ())]
+        return None if value is None else _check(value, (*fitting, _without_none(kind))[0], where, clean)
     if origin is tuple and isinstance(value, list | tuple):
-        return _checked_list(value, get_args(kind)[0], where)
+        return _checked_list(value, get_args(kind)[0], where, clean)
     if origin is Mapping and isinstance(value, Mapping):
         return {
-            escape_controls(str(key)): _check(item, get_args(kind)[1], f"{where}[{key!r}]")
+            clean(str(key)): _check(item, get_args(kind)[1], f"{where}[{key!r}]", clean)
             for key, item in value.items()
         }
-    if type(value) in SCALARS.get(kind, ()):
-        return escape_controls(value) if isinstance(value, str) else value
+    if isinstance(kind, type) and is_dataclass(kind):
+        return kind(**_read_fields(kind, value, where, clean)[0])
+    if type(value) in SCALARS.get(kind, ()) or (origin is Literal and value in get_args(kind)):
+        return clean(value) if isinstance(value, str) else value
     raise RecordError(f"{where} = {_show(value)} is not allowed: it must be {_describe(kind)}")
 
 
-def _checked_list(values: Sequence[object], kind: Any, where: str) -> tuple[Any, ...]:
+def _checked_list(values: Sequence[object], kind: Any, where: str, clean: Clean) -> tuple[Any, ...]:
     scalar = _without_none(kind)
     allowed = {*SCALARS.get(scalar, ()), *([type(None)] if scalar is not kind else [])}
     if scalar in SCALARS and set(map(type, values)) <= allowed:  # a long list is checked at once
         return tuple(values)
-    return tuple(_check(value, kind, f"{where}[{i}]") for i, value in enumerate(values))
+    return tuple(_check(value, kind, f"{where}[{i}]", clean) for i, value in enumerate(values))
 
 
 def _without_none(kind: Any) -> Any:
@@ -134,6 +149,8 @@ def _without_none(kind: Any) -> Any:
 def _describe(kind: Any) -> str:
     if get_origin(kind) is tuple:
         return "a list, each " + _describe(_without_none(get_args(kind)[0]))
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
     return NAMES.get(kind, "an object")
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import compute
 
-from fedwcm.data.features import as_whole_numbers, warn_of_coarse
+from fedwcm.data.dataset import as_whole_numbers, warn_of_coarse
 from fedwcm.data.formats.safety import require_bounded
 from fedwcm.data.large_arrays import zeros
 from fedwcm.data.schema import Column

@@ -96,7 +96,9 @@ def _find_columns(
         match_columns(where, names, options.known, options)
         return roles, options.known.image, [column.name for column in options.known.columns]
     chosen = choose_features(where, [name for name in names if name not in (label, *roles.values())], options)
-    image = _find_only(where, {name: columns[name] for name in chosen}, "Image", "leave all but one out with --drop")
+    image = _find_only(
+        where, {name: columns[name] for name in chosen}, "Image", "leave all but one out with --drop"
+    )
     return roles, image, [] if image else chosen
 
 

@@ -25,7 +25,7 @@ class IID:
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = protocol.check_labels(labels, self.clients)
+        protocol.require_samples(labels, self.clients)
         sizes = protocol.equal_sizes(labels.size, self.clients, rng)
         return protocol.deal_in_order(rng.permutation(labels.size), np.arange(self.clients), sizes, self.clients)
 
@@ -42,7 +42,7 @@ class Equal(protocol.DirichletPartition):
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = protocol.check_labels(labels, self.clients)
+        protocol.require_samples(labels, self.clients)
         stock = np.bincount(labels)
         sizes = protocol.equal_sizes(labels.size, self.clients, rng)
         log_prior = protocol.log_dirichlet(self.beta, (self.clients, stock.size), rng)
@@ -60,7 +60,7 @@ class EqualIPF(protocol.DirichletPartition):
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = protocol.check_labels(labels, self.clients)
+        protocol.require_samples(labels, self.clients)
         stock = np.bincount(labels)
         present = np.flatnonzero(stock)
         sizes = protocol.equal_sizes(labels.size, self.clients, rng)

@@ -38,7 +38,7 @@ class Pathological:
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = protocol.check_labels(labels, self.clients)
+        protocol.require_samples(labels, self.clients)
         left = np.bincount(labels)
         limit = max(self.classes_per_client, math.ceil((np.count_nonzero(left) - 1) / self.clients) + 1)
         sizes = np.sort(protocol.equal_sizes(labels.size, self.clients, rng))[::-1]
@@ -97,7 +97,7 @@ class ExtendedDirichlet(protocol.DirichletPartition):
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = protocol.check_labels(labels, self.clients)
+        protocol.require_samples(labels, self.clients)
         stock = np.bincount(labels)
         present = np.flatnonzero(stock)
         width = min(max(self.classes_per_client, math.ceil(present.size / self.clients)), present.size)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.data.partition.protocol import check_labels, group_by_owner
+from fedwcm.data.partition.protocol import group_by_owner
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,5 +40,4 @@ class Natural:
             raise ValueError(
                 f"client_ids must hold one id for each of the {np.size(labels)} labels, got {owner.size}"
             )
-        check_labels(labels, ids.size)
         return group_by_owner(owner, ids.size)

@@ -49,18 +49,10 @@ class DirichletPartition:
         check_positive("beta", self.beta)
 
 
-def check_labels(labels: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
-    """Return the labels as int64. Raise unless they are class numbers and enough for one sample per client."""
-    labels = np.asarray(labels)
-    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"labels must be a one-dimensional integer array, got {labels.dtype}{labels.shape}")
-    if labels.size < clients:
-        raise ValueError(
-            f"clients = {clients} is not allowed: there are only {labels.size} samples, "
-            "and each client needs at least one"
-        )
-    require(labels.min() >= 0, "smallest label", int(labels.min()), "a class number from 0 up")
-    return labels.astype(np.int64, copy=False)
+def require_samples(labels: NDArray[np.int64], clients: int) -> None:
+    """Raise unless there is a sample for each client."""
+    allowed = f"at most {labels.size}: there are only {labels.size} samples, and each client needs at least one"
+    require(labels.size >= clients, "clients", clients, allowed)
 
 
 def check_parts(name: str, parts: object, samples: int, clients: object = None) -> list[NDArray[np.int64]]:

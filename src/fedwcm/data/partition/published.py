@@ -31,7 +31,7 @@ class CReFF(protocol.DirichletPartition):
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = protocol.check_labels(labels, self.clients)
+        protocol.require_samples(labels, self.clients)
         classes = int(labels.max()) + 1
         edges = np.append(np.arange(0, self.clients, _GROUP), self.clients)
         group = np.repeat(np.arange(edges.size - 1), np.diff(edges * labels.size // self.clients))
@@ -104,7 +104,7 @@ class BalanceFL:
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = protocol.check_labels(labels, self.clients)
+        protocol.require_samples(labels, self.clients)
         counts = np.bincount(labels)
         sizes = protocol.equal_sizes(labels.size, self.clients, rng)
         smallest_class = counts[counts > 0].min()
@@ -135,7 +135,7 @@ class FedGraB(protocol.DirichletPartition):
 
     def __call__(self, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
         """Split the samples over the clients."""
-        labels = protocol.check_labels(labels, self.clients)
+        protocol.require_samples(labels, self.clients)
         needed = self.clients * self.min_samples
         if needed > labels.size:
             raise ValueError(
