@@ -83,10 +83,6 @@ def test_step_has_two_levels_and_the_larger_half_is_the_head(classes: int, head:
     assert counts.tolist() == [1000] * head + [100] * (classes - head)
 
 
-def test_one_class_keeps_everything() -> None:
-    assert class_counts(np.array([7]), 0.01).tolist() == [7]
-
-
 @settings(max_examples=40)
 @given(NATIVE_COUNTS, IMBALANCE, PROFILE, st.integers(0, 99))
 def test_subset_has_exactly_the_counts(

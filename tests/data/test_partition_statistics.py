@@ -35,10 +35,6 @@ def test_statistics_leave_empty_clients_out_of_the_distance() -> None:
     assert statistics.size_min == 0
 
 
-def test_largest_tenth_of_equal_clients_hold_a_tenth() -> None:
-    assert describe(np.ones((200, 4), dtype=np.int64)).share_of_largest_tenth == pytest.approx(0.1)
-
-
 @pytest.mark.parametrize("counts", [np.zeros((3, 2)), np.zeros(3), np.zeros((0, 2))])
 def test_table_without_samples_is_refused(counts: NDArray[np.int64]) -> None:
     with pytest.raises(ValueError, match="counts must be"):

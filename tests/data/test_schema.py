@@ -343,11 +343,3 @@ def test_a_flat_folder_of_unlabelled_images_is_read_with_their_names(tmp_path: P
     rows = load_rows(tmp_path / "new", data.schema, labelled=False)
     assert rows.ids == tuple(f"deep/{i}.png" for i in range(4))
     assert rows.x[:, 0, 0, 0].tolist() == [0, 1, 2, 3]
-
-
-def test_a_named_dataset_is_matched_too() -> None:
-    data = load_dataset("digits")
-    rows = load_rows("digits", data.schema)
-    assert (rows.part, len(rows.x)) == ("test", len(data.x_test))
-    assert rows.y is not None
-    assert np.array_equal(rows.y, data.y_test)

@@ -139,11 +139,6 @@ def test_text_becomes_one_input_per_category_of_the_training_rows(path: Path) ->
     assert data.encoding.columns[0] == Column("colour", "category", ("blue", "red"))
 
 
-def test_dictionary_columns_are_categories_too(path: Path) -> None:
-    write(path, colour=pa.array(["red", "blue"] * 6).dictionary_encode(), y=Y)
-    assert load_dataset(path, label="y").feature_names == ("colour=blue", "colour=red")
-
-
 def test_dictionary_columns_of_numbers_and_truth_values_are_categories(path: Path) -> None:
     grade, known = [2, 10] * 6, [True, True, False] * 4
     frame = pd.DataFrame({"grade": pd.Categorical(grade), "known": pd.Categorical(known), "y": Y})

@@ -82,11 +82,6 @@ def test_parameter_count(name: str, input_shape: tuple[int, ...], options: dict[
     assert parameters(build_model(name, input_shape, 10, 0, **options)) == count
 
 
-def test_resnet8_has_256_features_by_default_and_four_times_any_other_width() -> None:
-    assert build_model("resnet8", CIFAR, 10, 0).head.in_features == 256
-    assert build_model("resnet8", CIFAR, 10, 0, width=6).head.in_features == 24
-
-
 def test_imagenet_stem_shrinks_the_sides_by_four_and_cifar_stem_keeps_them() -> None:
     for stem, side in (("imagenet", 8), ("cifar", 32)):
         model = build_model("resnet8", CIFAR, 10, 0, width=4, stem=stem)

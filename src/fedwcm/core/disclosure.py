@@ -73,11 +73,11 @@ def contributions(counts: Ints, target: Floats | None, levels: int | None, shift
     `levels` is the number of different distances that a client may have at most; None adds exact ones. Noise makes
     counts negative, which encryption cannot add, so `shift` is added to each of them: 0 if there is no noise.
     """
-    wanted = checked_distribution("run.target", target, counts.shape[1])
+    shares = checked_distribution("run.target", target, counts.shape[1])
     plausible = as_counts(counts) if shift else counts
-    distances = local_deviations(plausible, wanted)
+    distances = local_deviations(plausible, shares)
     if levels is not None:
-        farthest = float(2 * (1 - wanted.min()))
+        farthest = float(2 * (1 - shares.min()))
         distances = in_levels(distances, number_of_levels(plausible.sum(axis=1), levels), 0.0, farthest)
     return np.column_stack([counts + shift, np.rint(distances / UNIT).astype(np.int64)])
 

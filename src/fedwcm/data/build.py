@@ -28,18 +28,18 @@ from fedwcm.data.split import draw_test
 Codes = NDArray[np.int64]
 
 
-def build_dataset(name: str, parts: RawSplits, options: ReadOptions) -> Dataset:
+def build_dataset(name: str, splits: RawSplits, options: ReadOptions) -> Dataset:
     """Draw a test part if there is none, number classes and clients from 0, and check the result."""
-    parts = _with_whole_numbers(parts)
-    for part, samples in parts.parts.items():
+    splits = _with_whole_numbers(splits)
+    for part, samples in splits.parts.items():
         _check_lengths(f"{name}: {part} part", samples)
-    parts = _with_test(name, parts, options)
-    present = {"train": parts.train, **parts.parts}
+    splits = _with_test(name, splits, options)
+    present = {"train": splits.train, **splits.parts}
     train, test = present["train"], present["test"]
     if len(test.x) == 0:
         raise ValueError(f"{name}: the test part is empty: give more samples or a larger test fraction")
     refuse_divided_groups(name, present)
-    classes, codes = encode_labels(name, present, parts.classes)
+    classes, codes = encode_labels(name, present, splits.classes)
     unseen = None if options.test_clients is not None else test.client  # whole clients are meant to be unseen
     client_names, client_ids = encode_clients(name, train.client, unseen)
     if train.x.dtype == np.float64:
@@ -56,9 +56,9 @@ def build_dataset(name: str, parts: RawSplits, options: ReadOptions) -> Dataset:
         client_names=client_names,
         x_val=x.get("val"),
         y_val=codes.get("val"),
-        encoding=parts.encoding,
+        encoding=splits.encoding,
         test_clients=None if test.client is None else test.client.astype(np.str_),
-        digest=parts.digest,
+        digest=splits.digest,
         group_ids=None if train.group is None else encode(train.group)[1],
     )
     if name not in DATASETS:
@@ -66,32 +66,32 @@ def build_dataset(name: str, parts: RawSplits, options: ReadOptions) -> Dataset:
     return dataset
 
 
-def _with_test(name: str, parts: RawSplits, options: ReadOptions) -> RawSplits:
-    if "test" not in parts.parts:
-        if parts.train.x.ndim > 1 and parts.train.x.size and not parts.encoding.columns:
-            check_finite(f"{name}: x", parts.train.x)  # while its rows are still those of the source
-        return draw_test(name, parts, options)
+def _with_test(name: str, splits: RawSplits, options: ReadOptions) -> RawSplits:
+    if "test" not in splits.parts:
+        if splits.train.x.ndim > 1 and splits.train.x.size and not splits.encoding.columns:
+            check_finite(f"{name}: x", splits.train.x)  # while its rows are still those of the source
+        return draw_test(name, splits, options)
     if options.test_clients is not None:
         raise ValueError(
             f"test_clients = {options.test_clients!r} is for data without a test part: {name} has one"
         )
     options.refuse_test_fraction(name)
-    return parts
+    return splits
 
 
-def source_digest(parts: RawSplits) -> str:
+def source_digest(splits: RawSplits) -> str:
     """Return a digest of what was read, before a test part is drawn: the same whatever the seed."""
-    if parts.digest:
-        return parts.digest
-    arrays = [array for each in parts.parts.values() for array in (*sample_rows(each.x), each.y, each.client)]
+    if splits.digest:
+        return splits.digest
+    arrays = [array for each in splits.parts.values() for array in (*sample_rows(each.x), each.y, each.client)]
     return array_digest(
-        np.array(parts.classes or (), dtype=np.str_), *(array for array in arrays if array is not None)
+        np.array(splits.classes or (), dtype=np.str_), *(array for array in arrays if array is not None)
     )
 
 
-def build_rows(name: str, parts: RawSplits, options: ReadOptions) -> InferenceRows:
+def build_rows(name: str, splits: RawSplits, options: ReadOptions) -> InferenceRows:
     """Return the test part, if there is one and everything was not asked for; else all samples."""
-    schema, present = options.schema, _with_whole_numbers(parts).parts
+    schema, present = options.schema, _with_whole_numbers(splits).parts
     assert schema is not None
     for part, samples in present.items():
         _check_lengths(f"{name}: {part} part", samples)
@@ -106,7 +106,7 @@ def build_rows(name: str, parts: RawSplits, options: ReadOptions) -> InferenceRo
         raise ValueError(f"{name} holds no samples")
     y = None
     if options.labelled:
-        y = np.concatenate([*encode_labels(name, chosen, parts.classes, schema)[1].values()])
+        y = np.concatenate([*encode_labels(name, chosen, splits.classes, schema)[1].values()])
     ids = [samples.ids for samples in chosen.values() if samples.ids is not None]
     names = tuple(str(each) for each in np.concatenate(ids)) if len(ids) == len(chosen) else None
     holders = [samples.client for samples in chosen.values() if samples.client is not None]
@@ -114,14 +114,14 @@ def build_rows(name: str, parts: RawSplits, options: ReadOptions) -> InferenceRo
     return InferenceRows(name, "test" if only_test else "all", x, y, names, clients)
 
 
-def _with_whole_numbers(parts: RawSplits) -> RawSplits:
+def _with_whole_numbers(splits: RawSplits) -> RawSplits:
     """Return the parts with labels and clients as integers, where they are floats that are all whole."""
     converted = {}
-    for part, samples in parts.parts.items():
+    for part, samples in splits.parts.items():
         values = {role: getattr(samples, role) for role in ("y", "client", "group")}
         whole = {role: as_whole_numbers(array) for role, array in values.items() if array is not None}
         converted[part] = replace(samples, **whole)
-    return replace(parts, parts=converted)
+    return replace(splits, parts=converted)
 
 
 def _check_lengths(where: str, samples: Samples) -> None:
@@ -199,10 +199,10 @@ def _renumber(name: str, codes: Codes, classes: tuple[str, ...], known: tuple[st
     if len(wrong):
         raise ValueError(f"{name}: a label is {codes[wrong[0]]}: it must be from 0 to {len(classes) - 1}")
     used = [classes[code] for code in np.unique(codes)]
-    strange = [each for each in used if each not in known]
-    if strange:
+    unknown = [each for each in used if each not in known]
+    if unknown:
         raise ValueError(
-            f"{name} has classes that the model does not know: {quote_names(strange)}; "
+            f"{name} has classes that the model does not know: {quote_names(unknown)}; "
             f"it knows {quote_names(known)}"
         )
     positions = {each: i for i, each in enumerate(known)}
@@ -218,9 +218,9 @@ def encode_clients(
     names, ids = encode(train)
     if test is not None:
         _require_alike(name, "clients", {"train": train, "test": test})
-    lost = [] if test is None else list(np.setdiff1d(test, train))
-    if lost:
-        text = f"{name}: no training sample, only test samples, of client {quote_names(lost)}; dropped as client"
+    absent = [] if test is None else list(np.setdiff1d(test, train))
+    if absent:
+        text = f"{name}: no training sample, only test samples, of client {quote_names(absent)}; dropped as client"
         warnings.warn(text, stacklevel=4)
     return names, ids
 

@@ -88,18 +88,16 @@ def load_dataset(
     if isinstance(source, Dataset) and test_clients is None:
         options.refuse(source.name, "a fedwcm.Dataset", ())
         options.refuse_test_fraction(source.name)
-        return source if client_ids is None else _with_clients(source, client_ids)
-    name, parts = _read(source, options, data_dir, download)
+        if options.client_ids is None:
+            return source
+        names, ids = encode(options.client_ids)
+        return replace(source, client_ids=ids, client_names=names)
+    name, splits = _read(source, options, data_dir, download)
     if not (isinstance(source, str) and source in DATASETS):
-        parts = replace(parts, digest=source_digest(parts))
+        splits = replace(splits, digest=source_digest(splits))
     if options.client_ids is not None:
-        parts = parts.with_parts(train=replace(parts.train, client=options.client_ids))
-    return build_dataset(name, parts, options)
-
-
-def _with_clients(dataset: Dataset, client_ids: object) -> Dataset:
-    names, ids = encode(_to_ids(client_ids))
-    return replace(dataset, client_ids=ids, client_names=names)
+        splits = splits.with_parts(train=replace(splits.train, client=options.client_ids))
+    return build_dataset(name, splits, options)
 
 
 def _to_ids(client_ids: object) -> NDArray[Any]:
@@ -147,8 +145,8 @@ def load_rows(
         labelled=labelled,
         whole=part == "all",
     )
-    name, parts = _read(source, options, data_dir, download=True)
-    return build_rows(name, parts, options)
+    name, splits = _read(source, options, data_dir, download=True)
+    return build_rows(name, splits, options)
 
 
 def _read(source: Any, options: ReadOptions, data_dir: str | Path | None, download: bool) -> tuple[str, RawSplits]:

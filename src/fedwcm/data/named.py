@@ -74,7 +74,7 @@ def data_folders(data_dir: Path | None) -> tuple[Path, ...]:
     return tuple(folder for folder in folders if folder is not None)
 
 
-def fetch(file: RemoteFile, folder: Path) -> Path:
+def fetch(file: RemoteFile, folder: Path) -> None:
     """Download the file into the data folder, unless it is there already, and check it.
 
     A file with the wrong checksum is not kept: ValueError. A failed download is an OSError.
@@ -94,7 +94,6 @@ def fetch(file: RemoteFile, folder: Path) -> Path:
         raise OSError(f"download of {file.url} failed: {error}") from error
     except ValueError as error:
         raise ValueError(f"{file.url} is not the published file and was not kept: {error}") from error
-    return target
 
 
 def read_named(name: str, entry: NamedDataset, folders: Sequence[Path], download_to: Path | None) -> RawSplits:
@@ -104,8 +103,8 @@ def read_named(name: str, entry: NamedDataset, folders: Sequence[Path], download
     layouts = (FolderLayout(f"{name}.npz", read_npz), *entry.layouts)
     layout, path = _find(layouts, folders) or _download(name, entry, layouts, folders, download_to)
     with reading(path):
-        parts = layout.read(path)
-    return _check_entry(f"{name} ({path})", entry, parts)
+        splits = layout.read(path)
+    return _check_entry(f"{name} ({path})", entry, splits)
 
 
 def _find(layouts: Iterable[FolderLayout], folders: Iterable[Path]) -> tuple[FolderLayout, Path] | None:
@@ -142,17 +141,17 @@ def _download(
     ) from (problem if isinstance(problem, OSError) else None)
 
 
-def _check_entry(where: str, entry: NamedDataset, parts: RawSplits) -> RawSplits:
+def _check_entry(where: str, entry: NamedDataset, splits: RawSplits) -> RawSplits:
     """Name the classes, and refuse a file that holds something else than its name says."""
-    classes = parts.classes or entry.classes or tuple(str(i) for i in range(entry.num_classes))
+    classes = splits.classes or entry.classes or tuple(str(i) for i in range(entry.num_classes))
     channels, height, width = entry.input_shape
-    shape = as_features(where, parts.train.x).shape[1:]
+    shape = as_features(where, splits.train.x).shape[1:]
     if len(classes) != entry.num_classes or shape != (height, width, channels):
         raise ValueError(
             f"{where} holds {len(classes)} classes of shape {shape}, "
             f"not {entry.num_classes} of shape {(height, width, channels)} (height, width, channels)"
         )
-    return replace(parts, classes=classes)
+    return replace(splits, classes=classes)
 
 
 def _remote(url: str, checksums: Mapping[str, str], folder: str = "") -> tuple[RemoteFile, ...]:

@@ -30,10 +30,10 @@ def read_object(source: Any, options: ReadOptions) -> tuple[str, RawSplits]:
     """Read data in memory; return its name and its parts."""
     name = type(source).__name__
     if _comes_from(source, "pandas"):
-        from fedwcm.data.formats.table import split_table  # needs pyarrow and Pillow
+        from fedwcm.data.formats.table import read_frame  # needs pyarrow and Pillow
 
         options.refuse(f"this {name}", "a DataFrame", COLUMN_OPTIONS)
-        return name, split_table(name, _arrow_table(name, source), options)
+        return name, read_frame(name, source, options)
     if _comes_from(source, "datasets"):
         from fedwcm.data.formats.hub import read_hub_splits
 
@@ -103,25 +103,6 @@ def _refuse_sparse_and_masked(value: object) -> None:
 def _comes_from(source: object, package: str) -> bool:
     """Return whether its class is of a package that need not be installed."""
     return any(cls.__module__.partition(".")[0] == package for cls in type(source).__mro__)
-
-
-def _arrow_table(where: str, frame: Any) -> Any:
-    """Return a DataFrame as a table of pyarrow; a column that cannot be one is named."""
-    import pyarrow as pa
-
-    if not hasattr(frame, "columns"):
-        raise ValueError(f"dataset is a {where} of pandas: it must be a DataFrame with inputs and labels")
-    if not frame.columns.is_unique:
-        repeated = frame.columns[frame.columns.duplicated()].unique().tolist()
-        raise ValueError(
-            f"{where}: the columns {quote_names(repeated)} are there more than once: names must differ"
-        )
-    try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
-        reasons = "; ".join(map(str, error.args))
-        cure = "a column must hold numbers, or text, in every row, and be dense (frame.sparse.to_dense())"
-        raise ValueError(f"{where}: {reasons:.300}: {cure}") from error
 
 
 def _read_memory(source: Any, options: ReadOptions) -> RawSplits:

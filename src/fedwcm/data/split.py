@@ -83,10 +83,10 @@ def client_split(
         count = min(max(1, int(len(names) * chosen + 0.5)), len(names) - 1)
         out = rng.permutation(len(names))[:count]
     else:
-        strange = [str(name) for name in chosen if str(name) not in names]
-        if strange:
+        unknown = [str(name) for name in chosen if str(name) not in names]
+        if unknown:
             raise ValueError(
-                f"{option}: no client is called {quote_names(strange)}; they are {quote_names(names)}"
+                f"{option}: no client is called {quote_names(unknown)}; they are {quote_names(names)}"
             )
         out = np.array([names.index(str(name)) for name in chosen], dtype=np.int64)
     if len(set(out.tolist())) in (0, len(names)):
@@ -96,22 +96,22 @@ def client_split(
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
-def draw_test(name: str, parts: RawSplits, options: ReadOptions) -> RawSplits:
+def draw_test(name: str, splits: RawSplits, options: ReadOptions) -> RawSplits:
     """Draw a test part from the training part. The validation part never becomes the test, except for the rows of
     clients that are held out.
     """
-    samples, val = parts.train, parts.parts.get("val")
+    samples, val = splits.train, splits.parts.get("val")
     if (val is not None or options.split is not None) and options.test_clients is None:
         text = f"{name} has no test part: {options.test_fraction:.0%} of each class of train is drawn for it"
         more = "" if val is None else "; its validation part is for validation only"
         warnings.warn(text + more, stacklevel=4)
-    drawn = parts.drawn or draw_rows(name, samples.labels, samples.client, samples.group, options)
+    drawn = splits.drawn or draw_rows(name, samples.labels, samples.client, samples.group, options)
     test = samples.take(drawn[1])
-    train = _move_to_front(samples, drawn[0]) if parts.owned else samples.take(drawn[0])
+    train = _move_to_front(samples, drawn[0]) if splits.owned else samples.take(drawn[0])
     if val is not None and options.test_clients is not None:
         test, val = _with_own_validation(name, test, val)
     held_out = {"test": test} if val is None else {"val": val, "test": test}
-    return replace(parts, parts={"train": train, **held_out})
+    return replace(splits, parts={"train": train, **held_out})
 
 
 def _with_own_validation(name: str, test: Samples, val: Samples) -> tuple[Samples, Samples | None]:

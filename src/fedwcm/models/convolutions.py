@@ -97,8 +97,8 @@ class LiveConv2d(SubsampledConv2d):
             return super().forward(x)
         rows, columns = self._live(height), self._live(width)
         live = self.weight.movedim(1, -1)[:, rows, columns].flatten(1)
-        met = x.movedim(1, -1)[:, self._pixels_under(rows), self._pixels_under(columns)].flatten(1)
-        return linear(met, live, self.bias)[:, :, None, None]
+        pixels = x.movedim(1, -1)[:, self._pixels_under(rows), self._pixels_under(columns)].flatten(1)
+        return linear(pixels, live, self.bias)[:, :, None, None]
 
     def _gives_one_pixel(self, side: int) -> bool:
         return 0 <= side + 2 * self._padding - self._kernel < self._stride

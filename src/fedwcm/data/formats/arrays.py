@@ -108,18 +108,6 @@ def _read_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
 
 def check_header(where: str, content: Any, total: int) -> None:
     """Refuse an array in a stream of `total` bytes that is not of numbers or text, or not of the claimed size."""
-    shape, dtype = _read_header(where, content)
-    size, claimed = total - content.tell(), math.prod(shape) * dtype.itemsize
-    if dtype.kind not in KINDS:
-        raise ValueError(
-            f"{where} is of type {dtype!s:.40}: arrays hold numbers or text "
-            "(arrays of Python objects are not read)"
-        )
-    if min(shape, default=0) < 0 or claimed != size:
-        raise ValueError(f"{where} holds {size} bytes, which do not fit its shape {shape!s:.100} of {dtype!s:.40}")
-
-
-def _read_header(where: str, content: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     try:
         version = npy.read_magic(content)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
@@ -128,7 +116,14 @@ def _read_header(where: str, content: Any) -> tuple[tuple[int, ...], np.dtype[An
         raise
     except Exception as error:  # NumPy parses Python's syntax here, which can fail in many ways
         raise ValueError(f"{where} has no readable header: {error!s:.200}") from error
-    return shape, dtype
+    size, claimed = total - content.tell(), math.prod(shape) * dtype.itemsize
+    if dtype.kind not in KINDS:
+        raise ValueError(
+            f"{where} is of type {dtype!s:.40}: arrays hold numbers or text "
+            "(arrays of Python objects are not read)"
+        )
+    if min(shape, default=0) < 0 or claimed != size:
+        raise ValueError(f"{where} holds {size} bytes, which do not fit its shape {shape!s:.100} of {dtype!s:.40}")
 
 
 def _refuse_unknown(where: str, arrays: Mapping[str, NDArray[Any]], known: tuple[str, ...]) -> None:

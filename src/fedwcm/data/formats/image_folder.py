@@ -22,12 +22,11 @@ CLIENT_FOLDERS = "folder"
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image, its class, who holds it, and what it must stay together with."""
+    """An image, and the names of its class and of the folder above, which may be a client's."""
 
     path: Path
     label: str
-    client: str | None = None
-    group: str | None = None
+    client: str = ""
 
 
 def read_image_folder(folder: Path, options: ReadOptions) -> RawSplits:
@@ -45,13 +44,11 @@ def read_image_folder(folder: Path, options: ReadOptions) -> RawSplits:
     nested = options.client == CLIENT_FOLDERS
     listed_files = {part: _list_images(folder, root, nested) for part, root in roots.items()}
     files = [file for part in listed_files.values() for file in part]
-    if options.client is not None and not nested:
-        clients = _read_holders(folder, files, "client", options.client)
-        files = [replace(file, client=client) for file, client in zip(files, clients, strict=True)]
-    if options.group is not None:
-        groups = _read_holders(folder, files, "group", options.group)
-        files = [replace(file, group=group) for file, group in zip(files, groups, strict=True)]
-    whole = _read_samples(folder, files, options)  # all at once, so that the parts agree in channels
+    holders = {"client": np.array([file.client for file in files])} if nested else {}
+    for role, table in (("client", None if nested else options.client), ("group", options.group)):
+        if table is not None:
+            holders[role] = np.array(_read_holders(folder, files, role, table))
+    whole = replace(_read_samples(folder, files, options), **holders)  # so that the parts agree in channels
     parts, start = {}, 0
     for part, images in listed_files.items():
         parts[part] = whole.take(slice(start, start + len(images)))
@@ -84,8 +81,7 @@ def _list_images(top: Path, root: Path, nested: bool) -> list[ImageFile]:
             images = sorted(file for file in folder.iterdir() if _is_image(file))
             if not images:
                 raise ValueError(_explain_no_image(top, folder, nested))
-            client = holder.name if nested else None
-            files.extend(ImageFile(require_inside(top, file), folder.name, client) for file in images)
+            files.extend(ImageFile(require_inside(top, file), folder.name, holder.name) for file in images)
     if not files:
         levels = "one folder per client, in it one per class" if nested else "one folder per class"
         raise ValueError(f"{root} holds no folders of images ({levels})")
@@ -154,11 +150,5 @@ def _read_samples(folder: Path, files: Sequence[ImageFile], options: ReadOptions
     stored = sum(file.path.stat().st_size for file in files)
     opened = ((str(file.path), open_image(str(file.path), file.path.read_bytes())) for file in files)
     images = stack_images(opened, len(files), size=options.size, stored=stored)
-    has_clients = files[0].client is not None
-    return Samples(
-        images,
-        np.array([file.label for file in files]) if options.labelled else None,
-        np.array([file.client for file in files]) if has_clients else None,
-        np.array([file.path.relative_to(folder).as_posix() for file in files]),
-        None if files[0].group is None else np.array([file.group for file in files]),
-    )
+    labels = np.array([file.label for file in files]) if options.labelled else None
+    return Samples(images, labels, ids=np.array([file.path.relative_to(folder).as_posix() for file in files]))

@@ -121,10 +121,28 @@ def read_table(path: Path, options: ReadOptions) -> RawSplits:
     All other columns are features, or those that the options choose; a column of images is the only one. Rows are
     counted from 1 in errors, without the header.
     """
-    return split_table(str(path), open_table(path, options), options)
+    return _split_table(str(path), open_table(path, options), options)
 
 
-def split_table(where: str, table: Any, options: ReadOptions) -> RawSplits:
+def read_frame(where: str, frame: Any, options: ReadOptions) -> RawSplits:
+    """Read a DataFrame of pandas as `read_table` does a file; a column that cannot be read is named."""
+    if not hasattr(frame, "columns"):
+        raise ValueError(f"dataset is a {where} of pandas: it must be a DataFrame with inputs and labels")
+    if not frame.columns.is_unique:
+        repeated = frame.columns[frame.columns.duplicated()].unique().tolist()
+        raise ValueError(
+            f"{where}: the columns {quote_names(repeated)} are there more than once: names must differ"
+        )
+    try:
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+        reasons = "; ".join(map(str, error.args))
+        cure = "a column must hold numbers, or text, in every row, and be dense (frame.sparse.to_dense())"
+        raise ValueError(f"{where}: {reasons:.300}: {cure}") from error
+    return _split_table(where, table, options)
+
+
+def _split_table(where: str, table: Any, options: ReadOptions) -> RawSplits:
     """Return the parts of a pyarrow table; see `read_table`."""
     if not table.num_rows:
         raise ValueError(f"{where} holds no rows")
