@@ -13,7 +13,7 @@ import numpy as np
 from fedwcm.balance import adaptive_alpha, discrepancy, local_deviations
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.data.longtail import class_counts
-from fedwcm.data.partition import counts_of, make_partition
+from fedwcm.data.partition import PARTITIONS, counts_of
 from fedwcm.reproduction.cells import Scope, expand
 from fedwcm.reproduction.presets import class_samples, load_preset
 from fedwcm.reproduction.store import ResultStore
@@ -63,7 +63,7 @@ def predictions(dataset: str, imbalance: float, beta: str, seed: int) -> dict[st
     """α by each rule, with q = 1."""
     labels = np.repeat(np.arange(10), class_counts(np.full(10, class_samples(dataset)), imbalance))
     options = {"clients": CLIENTS} if beta == "iid" else {"clients": CLIENTS, "beta": float(beta)}
-    partition = make_partition("iid" if beta == "iid" else "equal", **options)
+    partition = PARTITIONS["iid" if beta == "iid" else "equal"](**options)
     counts = counts_of(partition(labels, generator(seed, Purpose.PARTITION)), labels, 10)
     d, local = discrepancy(counts), float(local_deviations(counts).mean())
     exponents = {"D": d, "local deviation": local, "both": (d + local) / 2}

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedwcm.balance import momentum_gain
 from fedwcm.data.longtail import class_counts
-from fedwcm.data.partition import make_partition
+from fedwcm.data.partition import FedGraB
 from fedwcm.reproduction.table import PaperTable, rows_of_paper
 from tools.generated import write_blocks
 
@@ -182,7 +182,7 @@ def _fedgrab() -> list[str]:
     table = PaperTable("appendix-a")
     for imbalance in (1, 0.4, 0.1, 0.06, 0.04, 0.01):
         labels = np.repeat(np.arange(10), class_counts(CLASSES["cifar10"], imbalance))
-        divide = make_partition("fedgrab", clients=CLIENTS, beta=0.1)
+        divide = FedGraB(clients=CLIENTS, beta=0.1)
         gains, shares = [], []
         for seed in range(20):
             sizes = np.sort([len(part) for part in divide(labels, np.random.default_rng(seed))])

@@ -19,7 +19,7 @@ import fedwcm
 from fedwcm.balance import client_scores, client_weights, local_deviations, temperature
 from fedwcm.core.types import Clients, Cohort, Context, Floats, Ints, Layout, Population, State
 from fedwcm.data.longtail import class_counts
-from fedwcm.data.partition import counts_of, make_partition
+from fedwcm.data.partition import Equal, counts_of
 from fedwcm.methods.fedwcm import FedWCM
 from tools.generated import write_blocks
 
@@ -39,7 +39,7 @@ def main() -> None:
 def client_counts(imbalance: float, seed: int = 0) -> Ints:
     """A division of a long tail among clients of equal size, β 0.1."""
     labels = np.repeat(np.arange(CLASSES), class_counts(np.full(CLASSES, SAMPLES // CLASSES), imbalance))
-    parts = make_partition("equal", clients=CLIENTS, beta=0.1)(labels, np.random.default_rng(seed))
+    parts = Equal(clients=CLIENTS, beta=0.1)(labels, np.random.default_rng(seed))
     return counts_of(parts, labels, CLASSES)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor, nn
 
 import fedwcm
 from fedwcm.config.flags import config_from
@@ -176,46 +177,27 @@ def test_where_there_is_a_validation_part_none_is_drawn(tmp_path: Path) -> None:
         partition_data(config_from(dataset=source, clients=2, val_fraction=0.5))
 
 
-EMBEDDING_MODEL = """
-from torch import nn
-
 class Bag(nn.Module):
-    def __init__(self, classes):
+    """The mean of the embedded tokens."""
+
+    def __init__(self, classes: int) -> None:
         super().__init__()
         self.table, self.head = nn.Embedding(60, 8), nn.Linear(8, classes)
 
-    def forward(self, x):
-        return self.head(self.table(x).mean(dim=1))
-"""
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.table(x).mean(dim=1))
+        return scores
 
 
 @pytest.mark.parametrize("backend", ["sequential", "vectorized"])
-def test_token_ids_reach_an_embedding_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
-    import fedwcm
-
-    monkeypatch.chdir(tmp_path)
-    Path(f"bag_{backend}.py").write_text(EMBEDDING_MODEL)
-    x = RNG.integers(0, 30, (200, 6), dtype=np.uint16)
+def test_token_ids_reach_an_embedding_as_they_are(tmp_path: Path, backend: Any) -> None:
+    x = np.random.default_rng(0).integers(0, 30, (200, 6), dtype=np.uint16)
     y = np.arange(200) % 2
     x[:, 0] = 40 + y  # the first token tells the class
-    np.savez("tokens.npz", x=x, y=y)
-    result = fedwcm.run(
-        "fedavg",
-        dataset="tokens.npz",
-        model=f"bag_{backend}:Bag",
-        clients=4,
-        beta=10,
-        participation=1.0,
-        rounds=15,
-        lr=1.0,
-        backend=backend,  # type: ignore[arg-type]
-        out="run",
-        report=False,
-    )
+    options: Any = {"clients": 4, "beta": 10, "participation": 1.0, "rounds": 15, "lr": 1.0, "out": tmp_path}
+    result = fedwcm.run("fedavg", dataset=(x, y), model=Bag, backend=backend, report=False, **options)
     assert result.summary.final_accuracy == 1.0
-    assert fedwcm.load_normalizer("run")(x[:5]).tolist() == x[:5].tolist()
+    assert fedwcm.load_normalizer(tmp_path)(x[:5]).tolist() == x[:5].tolist()
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["npz", "npy"])

@@ -1,6 +1,7 @@
 """Laws of the Dataset type, of the stratified split and of the numbering of labels."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,26 +152,24 @@ def test_tensors_of_bfloat16_are_read() -> None:
     assert np.array_equal(data.x_train, same.x_train)
 
 
-class Transformed(TorchDataset[tuple[torch.Tensor, int]]):
-    """Samples that may come out shifted at random."""
+class Rows(TorchDataset[Any]):
+    """Twelve samples, each made when it is read."""
 
-    def __init__(self, shift: float) -> None:
-        self.shift = shift
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self.make = make
 
     def __len__(self) -> int:
         return 12
 
-    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
-        return torch.full((2,), float(i)) + self.shift * torch.rand(2), i % 2
+    def __getitem__(self, i: int) -> Any:
+        return self.make(i)
 
 
 def test_random_transforms_of_a_data_set_of_torch_are_warned_of(recwarn: pytest.WarningsRecorder) -> None:
-    load_dataset(Transformed(0.0))
+    load_dataset(Rows(lambda i: (torch.full((2,), float(i)), i % 2)))
     assert not recwarn.list
-    with pytest.warns(
-        UserWarning, match=r"a Transformed whose sample \d+ is another one each time: it is read once"
-    ):
-        load_dataset(Transformed(1.0))
+    with pytest.warns(UserWarning, match=r"a Rows whose sample \d+ is another one each time: it is read once"):
+        load_dataset(Rows(lambda i: (i + torch.rand(2), i % 2)))
 
 
 def test_labels_and_clients_of_arrays_may_be_floats_that_are_whole_numbers() -> None:
@@ -215,19 +214,6 @@ def test_columns_of_an_array_that_become_equal_in_float32_are_warned_of(recwarn:
         load_dataset((1e6 * np.array([0, 1]) + 1e-3 * near, np.arange(40) % 2))
 
 
-class Rows(TorchDataset[Any]):
-    """Samples of any kind."""
-
-    def __init__(self, row: Any) -> None:
-        self.row = row
-
-    def __len__(self) -> int:
-        return 6
-
-    def __getitem__(self, i: int) -> Any:
-        return self.row
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -237,7 +223,7 @@ class Rows(TorchDataset[Any]):
 )
 def test_samples_of_torch_that_are_no_pairs_are_refused(row: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        load_dataset(Rows(row))
+        load_dataset(Rows(lambda _: row))
 
 
 def test_unsigned_labels_beside_signed_ones_stay_whole_numbers() -> None:

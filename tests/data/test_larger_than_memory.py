@@ -27,7 +27,7 @@ ROWS = 90
 
 
 def picture(i: int) -> bytes:
-    """A grey image and then coloured ones: the array begins with one channel and is with_tolerance."""
+    """A grey image and then coloured ones: the array begins with one channel and gets three."""
     pixels = rng.integers(256, size=(6, 5) if i == 0 else (6, 5, 3)).astype(np.uint8)
     content = io.BytesIO()
     Image.fromarray(pixels).save(content, "PNG")

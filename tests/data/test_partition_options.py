@@ -9,17 +9,6 @@ import fedwcm
 from fedwcm.data.partition import PARTITIONS
 
 
-@pytest.mark.parametrize("name", PARTITIONS)
-def test_registry_makes_every_partition(name: str) -> None:
-    options: dict[str, Any] = {"clients": 3} if name != "natural" else {"client_ids": np.array([0, 1, 2, 2])}
-    if name in ("equal", "equal-ipf", "fedgrab", "creff", "extended-dirichlet"):
-        options["beta"] = 0.5
-    partition = PARTITIONS[name](**options)
-    assert partition.clients == 3
-    parts = partition(np.array([0, 1, 1, 0]), np.random.default_rng(0))
-    assert sorted(np.concatenate(parts)) == [0, 1, 2, 3]
-
-
 def test_an_unknown_name_or_option_suggests_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"unknown partition 'equl'.*'equal'.*pathological"):
         fedwcm.partition(dataset="digits", partition="equl")
