@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedwcm.reports.table_files import cell_text
 from fedwcm.reproduction.cells import Scope, expand
 from fedwcm.reproduction.presets import load_preset
 from fedwcm.reproduction.store import ResultStore, StoredRun, read_run
@@ -143,9 +144,9 @@ def _controls() -> list[str]:
 
 
 def _shown(entry: Entry) -> str:
-    if entry.ours is None:
+    if entry.accuracy is None:
         return "diverged" if entry.runs else "not run"
-    text = f"{entry.ours:.3f}" + ("" if entry.spread is None else f" ± {entry.spread:.3f}")
+    text = cell_text(entry.accuracy)
     return text if len(entry.measured) == entry.wanted else f"{text} ({len(entry.measured)} of {entry.wanted})"
 
 

@@ -1,7 +1,5 @@
 """What a study prints: a table for each number, methods × data, and figures with a panel for each data."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +9,8 @@ from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.paper import draw_panels
 from fedwcm.reports.series import curves, metric
 from fedwcm.reports.table import OWN, against_best, pairs, rows_of, tasks_of
-from fedwcm.reports.table_files import cell_text, latex
-from fedwcm.utils.text import csv_cells
+from fedwcm.reports.table_files import cell_text, latex, spread_numbers
+from fedwcm.utils.text import format_csv, format_markdown
 
 Groups = Mapping[str, Sequence[MethodRuns]]
 """The runs of a study by the data."""
@@ -58,10 +56,9 @@ def study_markdown(groups: Groups, columns: Sequence[str]) -> str:
     """Return a table for each column."""
     lines = []
     for column in columns:
-        lines += [f"## {_title(column)}", "", f"| | {' | '.join(groups)} |", f"|---|{'---|' * len(groups)}"]
-        for method, own in cells_of(groups, column).items():
-            lines.append(f"| {method} | {' | '.join(_markdown(own[data]) for data in groups)} |")
-        lines.append("")
+        cells = cells_of(groups, column)
+        rows = ([method, *(_markdown(own[data]) for data in groups)] for method, own in cells.items())
+        lines += [f"## {_title(column)}", "", format_markdown(["", *groups], rows), ""]
     return "\n".join([*lines, f"Bold: the highest mean, and what is equivalent to it. *: {LEADS}.", ""])
 
 
@@ -79,17 +76,14 @@ def study_latex(groups: Groups, columns: Sequence[str]) -> str:
 
 def study_csv(groups: Groups, columns: Sequence[str]) -> str:
     """Return mean, standard deviation and number of runs of every cell, in full."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["measure", "method", "data", "mean", "std", "runs", "best", "leads"])
+    lines: list[list[object]] = [["measure", "method", "data", "mean", "std", "runs", "best", "leads"]]
     for column in columns:
         cells = cells_of(groups, column)
         for data, own in groups.items():
             for row in rows_of(own):
-                value, cell = row.values[column], cells[row.label][data]
-                numbers = ("", "", 0) if value is None else (value.mean, value.std, value.runs)
-                writer.writerow(csv_cells([column, row.label, data, *numbers, cell.best, cell.leads]))
-    return text.getvalue()
+                numbers, cell = spread_numbers(row.values[column]), cells[row.label][data]
+                lines.append([column, row.label, data, *numbers, cell.best, cell.leads])
+    return format_csv(lines)
 
 
 def study_figures(groups: Groups, numbers: Sequence[str], folder: Path) -> list[Path]:

@@ -1,13 +1,11 @@
 """The table of a comparison as text: Markdown, CSV and LaTeX."""
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 
 from fedwcm.reports.statistics import Spread
 from fedwcm.reports.table import COSTS, Row, columns_of
-from fedwcm.utils.text import csv_cells
+from fedwcm.utils.text import format_csv
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -62,16 +60,16 @@ def csv_table(rows: Sequence[Row]) -> str:
 
     The standard deviation of one run is empty, as is what no run has.
     """
-    columns, swept = columns_of(rows), swept_columns(rows)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    columns = columns_of(rows)
     parts = [f"{column}_{part}" for column in columns for part in ("mean", "std", "n")]
-    writer.writerow(["method", *swept, *parts, "runs", "finished", "diverged", "verdict"])
+    lines: list[list[object]] = [
+        ["method", *swept_columns(rows), *parts, "runs", "finished", "diverged", "verdict"]
+    ]
     for row in rows:
-        numbers = [number for column in columns for number in _numbers(row.values[column])]
+        numbers = [number for column in columns for number in spread_numbers(row.values[column])]
         counts = row.runs, row.finished, row.diverged
-        writer.writerow(csv_cells([row.method, *row.options.values(), *numbers, *counts, row.verdict]))
-    return text.getvalue()
+        lines.append([row.method, *row.options.values(), *numbers, *counts, row.verdict])
+    return format_csv(lines)
 
 
 def latex_table(rows: Sequence[Row]) -> str:
@@ -96,10 +94,11 @@ def swept_columns(rows: Sequence[Row]) -> list[str]:
     return list(rows[0].options) if rows else []
 
 
-def _numbers(value: Spread | None) -> tuple[object, object, int]:
+def spread_numbers(value: Spread | None) -> tuple[float | None, float | None, int]:
+    """Return mean, standard deviation and number of runs; no standard deviation of one run."""
     if value is None:
-        return "", "", 0
-    return value.mean, value.std if value.runs > 1 else "", value.runs
+        return None, None, 0
+    return value.mean, value.std if value.runs > 1 else None, value.runs
 
 
 def _bold(text: str, best: bool) -> str:

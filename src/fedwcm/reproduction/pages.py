@@ -82,9 +82,8 @@ def _text(preset: Preset, scope: Scope, cells: Sequence[Entry], table: Sequence[
         "the mean over the classes (balanced accuracy), and the test accuracy" if led else "final test accuracy"
     )
     numbers = "ours / the paper's, our best at a place in bold" if beside else numbers
-    spread = (
-        "; ± is the standard deviation over the seeds" if any(entry.spread is not None for entry in cells) else ""
-    )
+    several = any(len(entry.measured) > 1 for entry in cells)
+    spread = "; ± is the standard deviation over the seeds" if several else ""
     lines = [
         f"# {_title(preset, scope)}",
         "",

@@ -1,20 +1,19 @@
 """Ours and the paper's number (`paper/NAME.csv`) in every cell, the best in bold; with all digits as CSV."""
 
 import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-import numpy as np
-
 from fedwcm.experiment.records import Summary
+from fedwcm.reports.statistics import Spread, spread
+from fedwcm.reports.table_files import spread_numbers
 from fedwcm.reproduction.cells import Cell
 from fedwcm.reproduction.presets import Preset
 from fedwcm.reproduction.store import StoredRun
-from fedwcm.utils.text import csv_cells
+from fedwcm.utils.text import format_csv, format_markdown
 
-Key = tuple[tuple[str, str], ...]
+Point = tuple[tuple[str, str], ...]
 
 FOLDER = files("fedwcm.reproduction") / "paper"
 VALUES = ("accuracy", "underlined")
@@ -41,7 +40,7 @@ class PaperTable:
         """Return what the paper has at this point; None where it has nothing."""
         return self._cells.get(self._key(point)) if all(axis in point for axis in self._axes) else None
 
-    def _key(self, point: Mapping[str, str]) -> Key:
+    def _key(self, point: Mapping[str, str]) -> Point:
         return tuple((axis, _number(point[axis])) for axis in self._axes)
 
 
@@ -51,8 +50,6 @@ def _number(text: str) -> str:
     except ValueError:
         return text
 
-
-Point = tuple[tuple[str, str], ...]
 
 SYMBOLS = {"imbalance": "IF", "beta": "β"}
 """What the tables call an axis."""
@@ -82,17 +79,13 @@ class Entry:
         return [each for each in summaries if each.diverged is None and each.final_accuracy is not None]
 
     @property
-    def ours(self) -> float | None:
-        """The mean final accuracy over the seeds that have one."""
-        return _mean(run.final_accuracy for run in self.measured)
+    def accuracy(self) -> Spread | None:
+        """The final accuracy over the seeds that have one."""
+        return _spread(run.final_accuracy for run in self.measured)
 
     @property
-    def balanced(self) -> float | None:
+    def balanced(self) -> Spread | None:
         """The mean over the classes, which differs where the test set is unbalanced."""
-        return _mean(run.balanced_accuracy for run in self.measured)
-
-    @property
-    def balanced_spread(self) -> float | None:
         return _spread(run.balanced_accuracy for run in self.measured)
 
     @property
@@ -100,12 +93,9 @@ class Entry:
         return any(run.summary.has_unbalanced_test_set for run in self.runs)
 
     @property
-    def spread(self) -> float | None:
-        return _spread(run.final_accuracy for run in self.measured)
-
-    @property
-    def difference(self) -> float | None:
-        return None if self.ours is None or self.paper is None else self.ours - self.paper
+    def ours(self) -> float | None:
+        """The mean final accuracy."""
+        return None if self.accuracy is None else self.accuracy.mean
 
 
 def entries(preset: Preset, runs: Sequence[tuple[Cell, StoredRun | None]]) -> list[Entry]:
@@ -135,26 +125,25 @@ def markdown(preset: Preset, cells: Sequence[Entry]) -> str:
     heads = [
         ", ".join(named_value(axis, value) for axis, value in zip(columns, part, strict=True)) for part in across
     ]
-    lines = [[*(SYMBOLS.get(axis, axis) for axis in rows), *(head or "accuracy" for head in heads)]]
+    lines = []
     for down in dict.fromkeys(_part(entry, rows) for entry in cells):
         by_column = {_part(entry, columns): entry for entry in cells if _part(entry, rows) == down}
         lines.append([*down, *(_cell(by_column[part], best, led) if part in by_column else "" for part in across)])
-    rule = ["---"] * len(lines[0])
-    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]])
+    titles = [*(SYMBOLS.get(axis, axis) for axis in rows), *(head or "accuracy" for head in heads)]
+    return format_markdown(titles, lines)
 
 
 def csv_text(cells: Sequence[Entry]) -> str:
     """Return the same with all digits, one line per cell."""
-    text = io.StringIO()
     axes = list(cells[0].point) if cells else []
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*axes, "ours", "std", "balanced", "seeds", "wanted", "diverged", "paper", "difference"])
+    lines = [[*axes, "ours", "std", "balanced", "seeds", "wanted", "diverged", "paper", "difference"]]
     for entry in cells:
-        counts = [len(entry.measured), entry.wanted, entry.diverged]
-        row = [entry.ours, entry.spread, entry.balanced, *counts, entry.paper, entry.difference]
-        numbers = ("" if number is None else f"{number:.6g}" for number in row)
-        writer.writerow(csv_cells([*entry.point.values(), *numbers]))
-    return text.getvalue()
+        mean, std, seeds = spread_numbers(entry.accuracy)
+        balanced, *_ = spread_numbers(entry.balanced)
+        difference = None if mean is None or entry.paper is None else mean - entry.paper
+        numbers = [mean, std, balanced, seeds, entry.wanted, entry.diverged, entry.paper, difference]
+        lines.append([*entry.point.values(), *("" if n is None else f"{n:.6g}" for n in numbers)])
+    return format_csv(lines)
 
 
 def _axes(axes: Sequence[str], cells: Sequence[Entry]) -> list[str]:
@@ -178,9 +167,9 @@ def led_by_classes(cells: Sequence[Entry]) -> bool:
     return any(entry.unbalanced for entry in cells) and all(entry.paper is None for entry in cells)
 
 
-def _first(entry: Entry, led: bool) -> float | None:
-    """Return the number that ranks an entry: over the classes, or over all samples."""
-    return entry.balanced if led else entry.ours
+def _first(entry: Entry, led: bool) -> Spread | None:
+    """Return the accuracy that ranks an entry: over the classes, or over all samples."""
+    return entry.balanced if led else entry.accuracy
 
 
 def _best(cells: Sequence[Entry], led: bool) -> dict[Point, float]:
@@ -188,7 +177,7 @@ def _best(cells: Sequence[Entry], led: bool) -> dict[Point, float]:
     values: dict[Point, list[float]] = {}
     for entry in cells:
         if (first := _first(entry, led)) is not None:
-            values.setdefault(place_of(entry), []).append(first)
+            values.setdefault(place_of(entry), []).append(first.mean)
     return {place: max(each) for place, each in values.items() if len(each) > 1}
 
 
@@ -197,14 +186,14 @@ def _part(entry: Entry, axes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _cell(entry: Entry, best: Mapping[Point, float], led: bool) -> str:
-    first, spread = _first(entry, led), entry.balanced_spread if led else entry.spread
+    first = _first(entry, led)
     if first is None:
         ours = "diverged" if entry.runs else "not run"
     else:
-        ours = f"**{first:.3f}**" if first == best.get(place_of(entry)) else f"{first:.3f}"
-        ours += f" ± {spread:.3f}" if spread is not None else ""
+        ours = f"**{first.mean:.3f}**" if first.mean == best.get(place_of(entry)) else f"{first.mean:.3f}"
+        ours += f" ± {first.std:.3f}" if first.runs > 1 else ""
         if entry.unbalanced and (beside := _first(entry, not led)) is not None:
-            ours += f" ({'accuracy' if led else 'balanced'} {beside:.3f})"
+            ours += f" ({'accuracy' if led else 'balanced'} {beside.mean:.3f})"
         if entry.diverged:
             ours += f" ({entry.diverged} of {len(entry.runs)} diverged)"
         if len(entry.runs) < entry.wanted:
@@ -212,11 +201,6 @@ def _cell(entry: Entry, best: Mapping[Point, float], led: bool) -> str:
     return ours if entry.paper is None else f"{ours} / {entry.paper:.3f}"
 
 
-def _spread(values: Iterable[float | None]) -> float | None:
+def _spread(values: Iterable[float | None]) -> Spread | None:
     numbers = [value for value in values if value is not None]
-    return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return float(np.mean(numbers)) if numbers else None
+    return spread(numbers) if numbers else None

@@ -1,5 +1,7 @@
 """Text from elsewhere, as it may be shown; durations and numbers as people read them; bars and sparklines."""
 
+import csv
+import io
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -17,6 +19,18 @@ def escape_controls(text: str) -> str:
 def csv_cells(cells: Iterable[object]) -> list[object]:
     """Return the cells of a row with an apostrophe before each text that is a formula to a spreadsheet."""
     return [f"'{cell}" if isinstance(cell, str) and _is_formula(cell) else cell for cell in cells]
+
+
+def format_csv(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as CSV, without formulas."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(csv_cells, rows))
+    return text.getvalue()
+
+
+def format_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return rows as a table in Markdown."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
 
 
 def _is_formula(text: str) -> bool:
