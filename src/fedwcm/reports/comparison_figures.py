@@ -20,7 +20,7 @@ from fedwcm.reports.series import (
     per_class,
     seconds_per_round,
 )
-from fedwcm.reports.statistics import MARGIN, Difference, spread
+from fedwcm.reports.statistics import MARGIN, Difference, spread_if_any
 from fedwcm.reports.table import FIRST, against_best, pairs, tasks_of
 
 MANY_METHODS, MANY_CLASSES = 8, 20
@@ -302,13 +302,8 @@ def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
 
 def _cost(figure: Bars, groups: Sequence[MethodRuns], measure: Callable[[Run], float | None]) -> Bars | None:
     """Return one bar per method."""
-    bars = []
-    for group in groups:
-        values = [value for run in group.counted if (value := measure(run)) is not None]
-        if values:
-            whole = spread(values)
-            bars.append(Bar(group.label, [whole.mean], [whole.std] if len(values) > 1 else None))
-    return _with_bars(figure, bars)
+    costs = {group.label: spread_if_any(map(measure, group.counted)) for group in groups}
+    return _with_bars(figure, [Bar.of(label, [cost]) for label, cost in costs.items() if cost])
 
 
 def _fill(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves | None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
+
+from fedwcm.reports.statistics import Spread
 
 Number = float | None
 
@@ -47,6 +49,11 @@ class Curve:
     style: int | None = None
     point: tuple[float, float] | None = None
 
+    @classmethod
+    def of(cls, name: str, x: Sequence[float], values: Sequence[Spread], style: int | None = None) -> Self:
+        """Return the means, with a band if one of them is of several runs."""
+        return cls(name, x, *_means_and_band(values), style=style)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Curves(Figure):
@@ -79,6 +86,16 @@ class Bar:
     values: Sequence[Number]
     spread: Sequence[Number] | None = None
     style: int | None = None
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[Spread | None], style: int | None = None) -> Self:
+        """Return the means, with error bars if one of them is of several runs."""
+        return cls(name, *_means_and_band(values), style)
+
+
+def _means_and_band(values: Sequence[Spread | None]) -> tuple[list[Number], list[Number] | None]:
+    band = [value and value.std for value in values] if any(value and value.runs > 1 for value in values) else None
+    return [value and value.mean for value in values], band
 
 
 @dataclass(frozen=True, kw_only=True)

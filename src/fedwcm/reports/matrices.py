@@ -136,12 +136,12 @@ def _divisions(
     first: PartitionRecord, known: Sequence[tuple[Run, PartitionRecord]]
 ) -> list[tuple[Run, PartitionRecord]]:
     """Return one run for each different division of the same samples among as many clients."""
+
+    def samples(partition: PartitionRecord) -> tuple[object, ...]:
+        return partition.classes, partition.clients, partition.totals
+
     divisions: dict[object, tuple[Run, PartitionRecord]] = {}
     for run, partition in known:
-        if (partition.classes, partition.clients, partition.totals) == (
-            first.classes,
-            first.clients,
-            first.totals,
-        ):
+        if samples(partition) == samples(first):
             divisions.setdefault(partition.counts, (run, partition))
     return list(divisions.values())

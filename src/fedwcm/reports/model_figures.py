@@ -6,9 +6,9 @@ import numpy as np
 
 from fedwcm.experiment.records import Summary
 from fedwcm.experiment.run import Run
-from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Number
+from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure
 from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.statistics import spread
+from fedwcm.reports.statistics import spread, spread_if_any
 from fedwcm.reports.text import count_nouns
 
 MOST_CLIENTS, WIDE_FROM = 100, 20
@@ -72,10 +72,7 @@ def _accuracies(group: MethodRuns) -> dict[str, list[float]]:
 
 
 def _bar(label: str, values: Mapping[str, Sequence[float]], names: Sequence[str]) -> Bar:
-    spreads = [spread(values[name]) if name in values else None for name in names]
-    means: list[Number] = [s.mean if s else None for s in spreads]
-    several = any(s is not None and s.runs > 1 for s in spreads)
-    return Bar(label, means, [s.std if s else None for s in spreads] if several else None)
+    return Bar.of(label, [spread_if_any(values.get(name, ())) for name in names])
 
 
 Columns = Mapping[str, Sequence[float | None]]
@@ -103,23 +100,17 @@ def _summaries(group: MethodRuns) -> list[Summary]:
 
 def _trade_off(groups: Sequence[MethodRuns], key: str, title: str) -> Curves | None:
     curves = [curve for group in groups if (curve := _moved_curve(group, key)) is not None]
-    chosen = any(summary.chosen_strength is not None for group in groups for summary in _summaries(group))
-    point = "the t that is best on the validation data" if chosen else "the model as it was trained (t = 0)"
-    return _figure(groups, curves, f"trade-off-{key.replace('_', '-')}", f"Accuracy against {title}", title, point)
-
-
-def _figure(
-    groups: Sequence[MethodRuns], curves: Sequence[Curve], key: str, title: str, label: str, point: str
-) -> Curves | None:
     if not curves:
         return None
+    chosen = any(summary.chosen_strength is not None for group in groups for summary in _summaries(group))
+    point = "the t that is best on the validation data" if chosen else "the model as it was trained (t = 0)"
     return Curves(
-        key=key,
-        title=title,
+        key=f"trade-off-{key.replace('_', '-')}",
+        title=f"Accuracy against {title}",
         caption=MOVED.format(point=point),
         curves=curves,
         x_label="accuracy",
-        y_label=label,
+        y_label=title,
         bounds=(0, 1),
         by_method=len(groups) > 1,
         comparable=True,

@@ -1,7 +1,7 @@
 """The HTML page of a report: one self-contained file, whose text and tables do not need scripts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -9,7 +9,7 @@ from string import Template
 from fedwcm import __version__
 from fedwcm.reports.content import ReportContent
 from fedwcm.reports.figures import Curves, Figure, Heatmap
-from fedwcm.reports.page_table import breakable, results, sentence, sweep_section
+from fedwcm.reports.page_table import breakable, plain_table, results, sentence, sweep_section
 from fedwcm.reports.styles import off_scale, page_styles, upper_limit
 from fedwcm.reports.table_files import csv_table
 from fedwcm.reports.text import plain_number
@@ -25,7 +25,7 @@ def page(content: ReportContent) -> str:
         style=_asset("page.css"),
         opening=_opening(content),
         sidebar=_sidebar(content),
-        main="\n".join(section(content) for section in SECTIONS),
+        main="\n".join(_sections(content)),
         report=_json(content),
         vendor=files("fedwcm.reports").joinpath("vendor", "echarts.min.js").read_text(encoding="utf-8"),
         theme=_asset("theme.js"),
@@ -124,17 +124,22 @@ def _paragraphs(sentences: Sequence[str]) -> str:
     return "".join(f"<p>{sentence(text)}</p>" for text in sentences)
 
 
-def _results(content: ReportContent) -> str:
-    return results(content.table) if content.table else ""
-
-
-def _sweep(content: ReportContent) -> str:
-    return sweep_section(content.sweep) if content.sweep else ""
+def _sections(content: ReportContent) -> Iterator[str]:
+    """Yield the sections of the page, from top to bottom."""
+    if content.table:
+        yield results(content.table)
+    if content.classes:
+        yield _classes(content)
+    if content.sweep:
+        yield sweep_section(content.sweep)
+    if content.commands:
+        yield _commands(content)
+    yield _figures(content)
+    if content.options:
+        yield _options(content)
 
 
 def _commands(content: ReportContent) -> str:
-    if not content.commands:
-        return ""
     steps = "".join(
         f"<p>{escape(purpose)}</p><pre><code>{escape(command)}</code></pre>"
         for purpose, command in content.commands
@@ -161,8 +166,6 @@ UNITS = """<p><label>Curves over <select id="unit"><option value="round">rounds<
 
 def _classes(content: ReportContent) -> str:
     """Return the classes of one run from head to tail: a bar and the interval of its accuracy."""
-    if not content.classes:
-        return ""
     rows = "".join(
         f'<tr><th scope="row">{escape(one.name)}</th><td class="number">{one.trained:,}</td>'
         f'<td class="number">{one.tested:,}</td><td class="number">{one.accuracy:.3f}</td>'
@@ -215,29 +218,12 @@ def _beyond(figure: Figure) -> str:
 
 
 def _options(content: ReportContent) -> str:
-    if not content.options:
-        return ""
-    common = "".join(
-        f'<tr><th scope="row" class="mono">{escape(key)}</th><td class="mono">{escape(value)}</td></tr>'
-        for key, value in content.options.items()
-    )
     differing = ""
     if content.differences:
-        heads = "".join(f'<th scope="col" class="mono">{escape(key)}</th>' for key in content.differences)
-        rows = "".join(
-            f'<tr><th scope="row">{breakable(method)}</th>'
-            + "".join(f'<td class="mono">{escape(values[i])}</td>' for values in content.differences.values())
-            + "</tr>"
-            for i, method in enumerate(content.methods)
-        )
-        differing = f"""<h2>What differs between the configurations</h2>
-<div class="scroll" tabindex="0" role="region" aria-label="Options that differ"><table class="options">
-<thead><tr><th scope="col">method</th>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"""
+        rows = zip(content.methods, *content.differences.values(), strict=True)
+        table = plain_table("Options that differ", ["method", *content.differences], rows, kind="mono")
+        differing = f"<h2>What differs between the configurations</h2>{table}"
     title = "All options" if content.table is None else "Options that all have in common"
+    common = plain_table(title, ["option", "value"], content.options.items(), kind="mono")
     return f"""<section id="options">{differing}
-<details><summary>{title}</summary><div class="scroll" tabindex="0" role="region" aria-label="{title}">
-<table class="options"><tbody>{common}</tbody></table></div></details></section>"""
-
-
-SECTIONS = (_results, _classes, _sweep, _commands, _figures, _options)
-"""Those of a page, from top to bottom."""
+<details><summary>{title}</summary>{common}</details></section>"""

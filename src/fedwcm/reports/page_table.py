@@ -1,7 +1,7 @@
 """Tables as HTML: the results, a body of rows per task, sorted by script; and the view of a grid."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby
 
@@ -121,29 +121,27 @@ def _choices(choices: Sequence[Choice]) -> str:
         [*([choice.task] if tasks else []), choice.method, choice.setting, cell_text(choice.accuracy)]
         for choice in choices
     ]
-    return _plain_table("Best settings", heads, rows, numbers=1)
+    return plain_table("Best settings", heads, rows, numbers=1)
 
 
 def _pivot(pivot: Pivot) -> str:
     heads = [*pivot.row_names, *(f"{pivot.column}={value}" for value in pivot.values)]
     rows = [[*names, *map(cell_text, cells)] for names, cells in pivot.rows]
     title = f'<p class="facts">{pivot.measure} by method and {escape(pivot.column)}; – where it diverged.</p>'
-    return title + _plain_table("Accuracy by option", heads, rows, numbers=len(pivot.values))
+    return title + plain_table("Accuracy by option", heads, rows, numbers=len(pivot.values))
 
 
-def _plain_table(label: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int) -> str:
-    """Return a plain table whose last columns are numbers."""
-    first_number = len(heads) - numbers
-
-    def kind(position: int) -> str:
-        return "number" if position >= first_number else ""
-
-    def cell(position: int, text: str) -> str:
-        if position == 0:
-            return f'<th scope="row">{escape(text)}</th>'
-        return f'<td class="{kind(position)}">{escape(text)}</td>'
-
-    head = "".join(f'<th scope="col" class="{kind(i)}">{escape(name)}</th>' for i, name in enumerate(heads))
-    body = "".join(f"<tr>{''.join(cell(i, text) for i, text in enumerate(row))}</tr>" for row in rows)
+def plain_table(
+    label: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0, kind: str = ""
+) -> str:
+    """Return a table of texts: the first column names its rows, the last ones are numbers, others have a class."""
+    kinds = [*[kind] * (len(heads) - numbers), *["number"] * numbers]
+    head = "".join(
+        f'<th scope="col" class="{k}">{escape(name)}</th>' for name, k in zip(heads, kinds, strict=True)
+    )
+    body = ""
+    for first, *others in rows:
+        cells = (f'<td class="{k}">{escape(text)}</td>' for text, k in zip(others, kinds[1:], strict=True))
+        body += f'<tr><th scope="row">{breakable(first)}</th>{"".join(cells)}</tr>'
     return f"""<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">
 <table class="options"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""

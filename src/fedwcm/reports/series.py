@@ -6,9 +6,9 @@ import numpy as np
 
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
-from fedwcm.reports.figures import Bar, Curve, Number, thin_curve
+from fedwcm.reports.figures import Bar, Curve, thin_curve
 from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.statistics import spread
+from fedwcm.reports.statistics import spread, spread_if_any
 
 Reader = Callable[[RoundRecord], float | None]
 """Reads a number from the record of an evaluated round; None where there is none."""
@@ -36,9 +36,7 @@ def curve(name: str, runs: Sequence[Run], read: Reader, limit: int) -> Curve | N
         return None
     rounds = sorted(values)
     rounds = [rounds[i] for i in thin_curve(len(rounds), limit)]
-    spreads = [spread(values[number]) for number in rounds]
-    band = [s.std for s in spreads] if len(runs) > 1 else None
-    return Curve(name, rounds, [s.mean for s in spreads], band)
+    return Curve.of(name, rounds, [spread(values[number]) for number in rounds])
 
 
 def curves(groups: Sequence[MethodRuns], read: Reader, limit: int) -> list[Curve]:
@@ -55,13 +53,7 @@ def layers(run: Run) -> list[str]:
 
 def bar(name: str, runs: Sequence[Run], readers: Sequence[Reader]) -> Bar:
     """Return numbers of the round whose model is kept, averaged over the runs."""
-    means: list[Number] = []
-    stds: list[Number] = []
-    for read in readers:
-        values = [value for run in runs if run.kept and (value := read(run.kept)) is not None]
-        means.append(spread(values).mean if values else None)
-        stds.append(spread(values).std if values else None)
-    return Bar(name, means, stds if len(runs) > 1 else None)
+    return Bar.of(name, [spread_if_any(read(run.kept) for run in runs if run.kept) for read in readers])
 
 
 def per_class(index: int) -> Reader:

@@ -1,8 +1,8 @@
 """Mean and spread over seeds, and paired tests: runs of one seed share their data, division and initial model."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ RESAMPLES = 2000
 Verdict = Literal["better", "worse", "equivalent", "undecided", "no verdict"]
 
 
+@final
 @dataclass(frozen=True)
 class Spread:
     """Mean and sample standard deviation (0 for one value) of a number over runs."""
@@ -113,6 +114,12 @@ class Difference:
             decided = 2.0 ** (1 - numbers) < self._alpha
         decided |= distance + reach <= self.margin
         return int(numbers[np.argmax(decided)]) if decided.any() else None
+
+
+def spread_if_any(values: Iterable[float | None]) -> Spread | None:
+    """Return the mean and standard deviation of the numbers that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return spread(known) if known else None
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -1,7 +1,7 @@
 """A grid over options as a view of its own: accuracy over each option, pivots, the best setting of each method."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fedwcm.config.schema import SelectBy
 from fedwcm.experiment.records import VALIDATION_METRICS
@@ -12,8 +12,9 @@ from fedwcm.reports.styles import styles_of
 from fedwcm.reports.table import (
     FIRST,
     NOT_APPLICABLE,
-    TASK_SECTIONS,
     Task,
+    chosen_options,
+    makes_task,
     method_name,
     spread_of,
     swept_keys,
@@ -74,7 +75,7 @@ def sweep_of(groups: Sequence[MethodRuns]) -> Sweep | None:
 
 def tuned_options(groups: Sequence[MethodRuns]) -> list[str]:
     """Return the swept options that a user may choose: those that do not make another task."""
-    return [key for key in swept_keys(groups) if key.split(".")[0] not in TASK_SECTIONS]
+    return [key for key in swept_keys(groups) if not makes_task(key)]
 
 
 def chosen_by(tasks: Sequence[Task]) -> str:
@@ -116,9 +117,7 @@ def _score(group: MethodRuns, column: str) -> float:
 
 
 def _choice(task: Task, group: MethodRuns) -> Choice:
-    options = {key: value for key, value in swept_options(group).items() if key.split(".")[0] not in TASK_SECTIONS}
-    setting = ", ".join(f"{key}={value}" for key, value in options.items())
-    return Choice(task.name, method_name(group), setting, spread_of(group, task.first))
+    return Choice(task.name, method_name(group), chosen_options(group), spread_of(group, task.first))
 
 
 def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None:
@@ -142,7 +141,7 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
     caption = _caption(groups)
     if all(is_number(value) for value in values):
         numbers = [float(str(value)) for value in values]
-        curves = [replace(_curve(labels[line], points), style=styles[line]) for line, points in lines.items()]
+        curves = [_curve(labels[line], points, styles[line]) for line, points in lines.items()]
         return Curves(
             key=slug,
             title=title,
@@ -152,7 +151,10 @@ def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None
             y_label=measure,
             log_x=spans_decades(numbers),
         )
-    bars = [replace(_bar(labels[line], dict(cells), values), style=styles[line]) for line, cells in lines.items()]
+    bars = [
+        Bar.of(labels[line], [dict(cells).get(value) for value in values], styles[line])
+        for line, cells in lines.items()
+    ]
     names = [str(value) for value in values]
     return Bars(key=slug, title=title, caption=caption, categories=names, bars=bars, x_label=key, y_label=measure)
 
@@ -169,15 +171,9 @@ def _caption(groups: Sequence[MethodRuns]) -> str:
     return caption + (" Runs that diverged are left out." if any(group.diverged for group in groups) else "")
 
 
-def _curve(name: str, line: Sequence[tuple[object, Spread]]) -> Curve:
+def _curve(name: str, line: Sequence[tuple[object, Spread]], style: int) -> Curve:
     points = sorted(((float(str(value)), accuracy) for value, accuracy in line), key=lambda point: point[0])
-    band = [accuracy.std for _, accuracy in points] if any(accuracy.runs > 1 for _, accuracy in points) else None
-    return Curve(name, [value for value, _ in points], [accuracy.mean for _, accuracy in points], band)
-
-
-def _bar(name: str, line: dict[object, Spread], values: Sequence[object]) -> Bar:
-    cells = [line.get(value) for value in values]
-    return Bar(name, [s.mean if s else None for s in cells], [s.std if s else None for s in cells])
+    return Curve.of(name, [value for value, _ in points], [accuracy for _, accuracy in points], style)
 
 
 def _pivot(groups: Sequence[MethodRuns]) -> Pivot:

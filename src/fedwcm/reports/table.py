@@ -19,7 +19,7 @@ from fedwcm.reports.statistics import (
     Spread,
     bootstrap_interval,
     differences,
-    spread,
+    spread_if_any,
 )
 
 COLUMNS = {
@@ -155,7 +155,7 @@ def marks_meaning(rows: Sequence[Row]) -> str:
 
 def tasks_of(groups: Sequence[MethodRuns]) -> list[Task]:
     """Return the groups by task, in the order of their first group."""
-    keys = [key for key in differing(groups) if key.split(".")[0] in TASK_SECTIONS]
+    keys = [key for key in differing(groups) if makes_task(key)]
     sources = {(group.settings.get("data.dataset"), group.runs[0].data_digest) for group in groups}
     changed = len(sources) > len({dataset for dataset, _ in sources})
     members: dict[str, list[MethodRuns]] = {}
@@ -213,6 +213,16 @@ def method_name(group: MethodRuns) -> str:
 def swept_options(group: MethodRuns) -> dict[str, str]:
     """Return the values of the options that the comparison's grid varied."""
     return {key: str(group.settings.get(key, "none")) for key in group.runs[0].swept if key not in RESULT_NEUTRAL}
+
+
+def chosen_options(group: MethodRuns) -> str:
+    """Return the swept options that a user may choose, as text: those that do not make another task."""
+    return ", ".join(f"{key}={value}" for key, value in swept_options(group).items() if not makes_task(key))
+
+
+def makes_task(key: str) -> bool:
+    """Return whether runs that differ in this option are not ranked against each other."""
+    return key.split(".")[0] in TASK_SECTIONS
 
 
 def swept_keys(groups: Sequence[MethodRuns]) -> list[str]:
@@ -343,5 +353,4 @@ def _mark(task: Task, column: str) -> set[str]:
 
 def spread_of(group: MethodRuns, column: str) -> Spread | None:
     """Return mean and spread of a column over the runs that count; None if none has it."""
-    values = [value for run in group.counted if (value := number_of(run, column)) is not None]
-    return spread(values) if values else None
+    return spread_if_any(number_of(run, column) for run in group.counted)

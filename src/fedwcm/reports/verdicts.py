@@ -14,16 +14,15 @@ from fedwcm.reports.statistics import Difference, Spread
 from fedwcm.reports.sweep import best_settings, chosen_by, tuned_options
 from fedwcm.reports.table import (
     FIRST,
-    TASK_SECTIONS,
     Task,
     against_best,
+    chosen_options,
     method_name,
     needed_text,
     pairs,
     row_interval,
     sign,
     spread_of,
-    swept_options,
     tasks_of,
 )
 from fedwcm.reports.table_files import cell_text
@@ -183,10 +182,8 @@ def _shortly_named(task: Task) -> Task:
 
 
 def _short_name(group: MethodRuns) -> str:
-    own = [
-        f"{key}={value}" for key, value in swept_options(group).items() if key.split(".")[0] not in TASK_SECTIONS
-    ]
-    return f"{method_name(group)} ({', '.join(own)})" if own else method_name(group)
+    options = chosen_options(group)
+    return f"{method_name(group)} ({options})" if options else method_name(group)
 
 
 def _judge(against: Sequence[Difference], means: dict[str, Spread]) -> list[str]:

@@ -26,7 +26,7 @@ from fedwcm.reproduction.store import ResultStore
 from fedwcm.reproduction.table import rows_of_paper
 from fedwcm.sweeps.execution import run_all
 from fedwcm.sweeps.plan import PlannedRun
-from fedwcm.utils.text import rough_duration
+from fedwcm.utils.text import format_markdown, rough_duration
 
 
 def write_untrained(preset: Preset, scope: Scope, folder: Path) -> Pages:
@@ -56,16 +56,14 @@ def _division(preset: Preset, scope: Scope, folder: Path) -> Pages:
 def _encryption(preset: Preset, scope: Scope, folder: Path) -> Pages:
     from fedwcm.privacy.bench import benchmark
 
-    lines = [
-        "| classes | plaintext bytes | the paper's | ciphertext bytes | the paper's |",
-        "|---|---|---|---|---|",
-    ]
+    lines = []
     paper = rows_of_paper(preset.name)
     for row, printed in zip(benchmark([int(row["classes"]) for row in paper]), paper, strict=True):
-        ours = (row.plaintext_bytes, row.ciphertext_bytes)
         theirs = (int(printed["plaintext_bytes"]), int(printed["ciphertext_bytes"]))
-        lines.append(f"| {row.classes} | {ours[0]:,} | {theirs[0]:,} | {ours[1]:,} | {theirs[1]:,} |")
-    return _write(preset, scope, folder, "\n".join(lines), [])
+        numbers = (row.plaintext_bytes, theirs[0], row.ciphertext_bytes, theirs[1])
+        lines.append([str(row.classes), *(f"{number:,}" for number in numbers)])
+    head = ["classes", "plaintext bytes", "the paper's", "ciphertext bytes", "the paper's"]
+    return _write(preset, scope, folder, format_markdown(head, lines), [])
 
 
 def _write(preset: Preset, scope: Scope, folder: Path, table: str, drawn: list[Path]) -> Pages:

@@ -68,7 +68,7 @@ class Preset:
         """Return the options of every run on this data set, before those of the grid and the method."""
         common = _common()
         known = common["datasets"].get(dataset, {}).get("settings", {})
-        merged: Settings = {"data.dataset": str(self._file(dataset)) if dataset in self.sources else dataset}
+        merged: Settings = {"data.dataset": str(source_file(dataset)) if dataset in self.sources else dataset}
         for above in (
             common["paper"],
             common["house"],
@@ -82,10 +82,12 @@ class Preset:
     def missing(self, datasets: Sequence[str]) -> dict[str, str]:
         """Return which of the data sets are files that are not there, and where each is to be had."""
         chosen = {name: self.sources[name] for name in datasets or self.datasets if name in self.sources}
-        return {name: source for name, source in chosen.items() if not self._file(name).exists()}
+        return {name: source for name, source in chosen.items() if not source_file(name).exists()}
 
-    def _file(self, dataset: str) -> Path:
-        return Path(os.environ.get(SOURCES_IN, "data/natural")) / dataset
+
+def source_file(dataset: str) -> Path:
+    """Return where a file of data that the project cannot ship is looked for."""
+    return Path(os.environ.get(SOURCES_IN, "data/natural")) / dataset
 
 
 def preset_names() -> list[str]:

@@ -1,12 +1,12 @@
 """Ours and the paper's number (`paper/NAME.csv`) in every cell, the best in bold; with all digits as CSV."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 from fedwcm.experiment.records import Summary
-from fedwcm.reports.statistics import Spread, spread
+from fedwcm.reports.statistics import Spread, spread_if_any
 from fedwcm.reports.table_files import spread_numbers
 from fedwcm.reproduction.cells import Cell
 from fedwcm.reproduction.presets import Preset
@@ -81,12 +81,12 @@ class Entry:
     @property
     def accuracy(self) -> Spread | None:
         """The final accuracy over the seeds that have one."""
-        return _spread(run.final_accuracy for run in self.measured)
+        return spread_if_any(run.final_accuracy for run in self.measured)
 
     @property
     def balanced(self) -> Spread | None:
         """The mean over the classes, which differs where the test set is unbalanced."""
-        return _spread(run.balanced_accuracy for run in self.measured)
+        return spread_if_any(run.balanced_accuracy for run in self.measured)
 
     @property
     def unbalanced(self) -> bool:
@@ -199,8 +199,3 @@ def _cell(entry: Entry, best: Mapping[Point, float], led: bool) -> str:
         if len(entry.runs) < entry.wanted:
             ours += f" ({len(entry.runs)} of {entry.wanted} seeds)"
     return ours if entry.paper is None else f"{ours} / {entry.paper:.3f}"
-
-
-def _spread(values: Iterable[float | None]) -> Spread | None:
-    numbers = [value for value in values if value is not None]
-    return spread(numbers) if numbers else None

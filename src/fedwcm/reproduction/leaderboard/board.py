@@ -1,6 +1,5 @@
 """What the leaderboard runs: tasks, rows, and the same number of trials for each row; a file adds a row."""
 
-import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,7 +7,6 @@ from functools import cached_property
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.settings import Settings, from_settings, method_settings, overlay
@@ -17,7 +15,7 @@ from fedwcm.data import DATASETS
 from fedwcm.experiment.partitioning import run_dataset
 from fedwcm.methods import METHODS
 from fedwcm.reproduction.cells import Cell, Scope
-from fedwcm.reproduction.presets import SOURCES_IN, load_preset
+from fedwcm.reproduction.presets import load_preset, source_file
 
 FOLDER = files("fedwcm.reproduction.leaderboard")
 RATE = "local.lr"
@@ -38,9 +36,7 @@ class Task:
     @property
     def file(self) -> Path | None:
         """The file of the data; None for a named data set."""
-        if self.dataset in DATASETS:
-            return None
-        return Path(os.environ.get(SOURCES_IN, "data/natural")) / self.dataset
+        return None if self.dataset in DATASETS else source_file(self.dataset)
 
     @property
     def missing(self) -> str | None:
@@ -165,9 +161,5 @@ def _digest(plan: Plan, task: str) -> str:
 
 
 def _row_files() -> Iterator[tuple[str, str]]:
-    for file in sorted(FOLDER.joinpath("rows").iterdir(), key=_name):
-        yield _name(file).removesuffix(".toml"), file.read_text(encoding="utf-8")
-
-
-def _name(file: Any) -> str:
-    return str(file.name)
+    for file in sorted(FOLDER.joinpath("rows").iterdir(), key=lambda file: file.name):
+        yield file.name.removesuffix(".toml"), file.read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """The leaderboard as Markdown, as CSV and as a page that sorts and filters."""
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -12,23 +10,26 @@ from string import Template
 import numpy as np
 
 from fedwcm.experiment.files import replace_file
+from fedwcm.reports.statistics import PairedTest
 from fedwcm.reproduction.leaderboard.board import FOLDER, Plan
 from fedwcm.reproduction.leaderboard.measure import Entry
 from fedwcm.reproduction.leaderboard.scores import MEASURES, Score, against, correlation, ranks, score
 from fedwcm.reproduction.pages import Pages
-from fedwcm.utils.text import csv_cells
+from fedwcm.utils.text import format_csv, format_markdown
 
 NAME = "leaderboard"
 SHOWN = ("balanced", "shifted balanced")
 """The measures of the page in Markdown; the others are in the CSV file and on the page in HTML."""
 
-Scores = Mapping[str, Sequence[Score]]
+TaskScores = Mapping[str, Score]
+Scores = Mapping[str, TaskScores]
+"""By task and row."""
 
 
 def write_board(plan: Plan, entries: Sequence[Entry], command: str, folder: Path) -> Pages:
     """Write `leaderboard.md`, `leaderboard.csv` and `leaderboard.html`."""
     every = [score(entry) for entry in entries]
-    scores = {task: [each for each in every if each.task == task] for task in plan.tasks}
+    scores = {task: {each.row: each for each in every if each.task == task} for task in plan.tasks}
     table = _table(plan, scores, "balanced")
     page, numbers, sortable = (folder / f"{NAME}.{suffix}" for suffix in ("md", "csv", "html"))
     replace_file(page, _markdown(plan, scores, command, _not_run(plan, entries)))
@@ -48,13 +49,9 @@ def _not_run(plan: Plan, entries: Sequence[Entry]) -> list[str]:
     return lines
 
 
-def _baseline(plan: Plan, scores: Sequence[Score]) -> Score | None:
-    return next((each for each in scores if each.row == plan.board.baseline), None)
-
-
 def _mean_rank(scores: Scores, measure: str) -> dict[str, float]:
     """Return the mean place of the rows that are complete on every task where several are."""
-    rankings = [ranking for task in scores if len(ranking := ranks(scores[task], measure)) > 1]
+    rankings = [ranking for task in scores if len(ranking := ranks(scores[task].values(), measure)) > 1]
     shared = set.intersection(*map(set, rankings)) if rankings else set()
     means = {row: float(np.mean([ranking[row] for ranking in rankings])) for row in shared}
     return dict(sorted(means.items(), key=lambda pair: pair[1]))
@@ -62,27 +59,27 @@ def _mean_rank(scores: Scores, measure: str) -> dict[str, float]:
 
 def _table(plan: Plan, scores: Scores, measure: str) -> str:
     """Return a measure: a line per row by mean place, a column per task with the difference to the baseline."""
-    tasks = [task for task in scores if ranks(scores[task], measure)]
+    tasks = [task for task in scores if ranks(scores[task].values(), measure)]
     places = _mean_rank(scores, measure)
     rest = [row for row in plan.rows if row not in places]
-    lines = [f"| row | mean place | {' | '.join(tasks)} |", f"|---|---|{'---|' * len(tasks)}"]
+    lines = []
     for row in (*places, *rest):
         cells = [_cell(plan, scores[task], row, measure) for task in tasks]
         if any(cells):
             place = f"{places[row]:.1f}" if row in places else ""
-            lines.append(f"| `{row}` | {place} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            lines.append([f"`{row}`", place, *cells])
+    return format_markdown(["row", "mean place", *tasks], lines)
 
 
-def _cell(plan: Plan, scores: Sequence[Score], row: str, measure: str) -> str:
-    own = next((each for each in scores if each.row == row), None)
+def _cell(plan: Plan, scores: TaskScores, row: str, measure: str) -> str:
+    own = scores.get(row)
     if own is None:
         return ""
-    mean, baseline = own.mean(measure), _baseline(plan, scores)
+    mean = own.mean(measure)
     if mean is None:
         return "failed" if own.problem else ""
-    test = None if baseline is None or row == baseline.row else against(own, baseline, measure)
-    means = [value for each in scores if (value := each.mean(measure)) is not None]
+    test = None if row == plan.board.baseline else _against_baseline(plan, scores, row, measure)
+    means = [value for each in scores.values() if (value := each.mean(measure)) is not None]
     shown = f"**{mean:.3f}**" if mean == max(means) and len(means) > 1 else f"{mean:.3f}"
     if test is None:
         return shown
@@ -90,8 +87,13 @@ def _cell(plan: Plan, scores: Sequence[Score], row: str, measure: str) -> str:
     return f"{shown} ({100 * test.mean:+.1f} ± {100 * (test.high - test.mean):.1f}){mark}"
 
 
+def _against_baseline(plan: Plan, scores: TaskScores, row: str, measure: str) -> PairedTest | None:
+    baseline = scores.get(plan.board.baseline)
+    return None if baseline is None else against(scores[row], baseline, measure)
+
+
 def _correlations(scores: Scores, measure: str) -> list[list[str]]:
-    rankings = {task: ranking for task in scores if (ranking := ranks(scores[task], measure))}
+    rankings = {task: ranking for task in scores if (ranking := ranks(scores[task].values(), measure))}
     lines = []
     for first, second in combinations(rankings, 2):
         related = correlation(rankings[first], rankings[second])
@@ -108,18 +110,13 @@ def _markdown(plan: Plan, scores: Scores, command: str, ran: Sequence[str]) -> s
     for measure in SHOWN:
         lines += [f"## {MEASURES[measure].capitalize()}", "", _table(plan, scores, measure), ""]
         if pairs := _correlations(scores, measure):
-            lines += [
-                "Rank correlations (Spearman) between tasks:",
-                "",
-                "| | | correlation | rows |",
-                "|---|---|---|---|",
-            ]
-            lines += [f"| {' | '.join(pair)} |" for pair in pairs] + [""]
+            lines += ["Rank correlations (Spearman) between tasks:", ""]
+            lines += [format_markdown(["", "", "correlation", "rows"], pairs), ""]
     lines += ["## Without a row", "", *(f"- `{name}`: {why}" for name, why in board.excluded.items()), ""]
     problems = [
         f"- `{each.row}` on {each.task}: {each.problem}"
         for task in scores.values()
-        for each in task
+        for each in task.values()
         if each.problem
     ]
     lines += ["## Runs without a number", "", *problems, ""] if problems else []
@@ -162,23 +159,15 @@ def _protocol(plan: Plan) -> str:
 
 
 def _csv(plan: Plan, scores: Scores) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["task", "row", "measure", "mean", "seeds", "difference", "low", "high", "setting", "problem"])
-    for each in (each for task in scores.values() for each in task):
-        baseline = _baseline(plan, scores[each.task])
+    lines = [["task", "row", "measure", "mean", "seeds", "difference", "low", "high", "setting", "problem"]]
+    for each in (each for task in scores.values() for each in task.values()):
         for measure in MEASURES if each.values["balanced"] or each.problem else ():
-            mean = each.mean(measure)
-            test = None if baseline is None else against(each, baseline, measure)
-            numbers = [
-                mean,
-                len(each.values[measure]),
-                *((test.mean, test.low, test.high) if test else (None,) * 3),
-            ]
+            test = _against_baseline(plan, scores[each.task], each.row, measure)
+            difference = (test.mean, test.low, test.high) if test else (None,) * 3
+            numbers = [each.mean(measure), len(each.values[measure]), *difference]
             shown = ["" if number is None else f"{number:.5g}" for number in numbers]
-            words = [json.dumps(each.setting), each.problem]
-            writer.writerow(csv_cells([each.task, each.row, measure, *shown, *words]))
-    return text.getvalue()
+            lines.append([each.task, each.row, measure, *shown, json.dumps(each.setting), each.problem])
+    return format_csv(lines)
 
 
 def _html(plan: Plan, scores: Scores, command: str, ran: Sequence[str]) -> str:
@@ -199,14 +188,14 @@ def _html(plan: Plan, scores: Scores, command: str, ran: Sequence[str]) -> str:
     )
 
 
-def _task(plan: Plan, scores: Sequence[Score]) -> dict[str, object]:
-    baseline, rows = _baseline(plan, scores), dict[str, object]()
-    for each in scores:
+def _task(plan: Plan, scores: TaskScores) -> dict[str, object]:
+    rows = dict[str, object]()
+    for each in scores.values():
         if not each.complete:
             continue
         numbers = {}
         for measure in MEASURES:
-            test = None if baseline is None else against(each, baseline, measure)
+            test = _against_baseline(plan, scores, each.row, measure)
             interval = None if test is None else [round(x, 4) for x in (test.mean, test.low, test.high)]
             mean = each.mean(measure)
             numbers[measure] = None if mean is None else [round(mean, 4), interval]

@@ -1,9 +1,10 @@
 """The numbers of the leaderboard: means, paired intervals with seeds as units, ranks and their correlations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import rankdata, spearmanr
 
 from fedwcm.reports.statistics import PairedTest, paired_test
 from fedwcm.reproduction.leaderboard.measure import Entry, Record
@@ -69,11 +70,11 @@ def against(score: Score, baseline: Score, measure: str) -> PairedTest | None:
     return paired_test([own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())])
 
 
-def ranks(scores: Sequence[Score], measure: str) -> dict[str, float]:
+def ranks(scores: Iterable[Score], measure: str) -> dict[str, float]:
     """Return the place of every complete row on a task, 1 the best, equals sharing theirs."""
     sign = 1.0 if measure in LOWER_IS_BETTER else -1.0
     means = {s.row: sign * mean for s in scores if (mean := s.mean(measure)) is not None}
-    return dict(zip(means, _ranks(list(means.values())), strict=True))
+    return dict(zip(means, rankdata([*means.values()]).tolist(), strict=True))
 
 
 def correlation(first: Mapping[str, float], second: Mapping[str, float]) -> tuple[float, int] | None:
@@ -81,16 +82,10 @@ def correlation(first: Mapping[str, float], second: Mapping[str, float]) -> tupl
     shared = sorted(first.keys() & second.keys())
     if len(shared) < 3:
         return None
-    places = [_ranks([ranking[row] for row in shared]) for ranking in (first, second)]
-    if min(map(np.std, places)) == 0:
+    places = [[ranking[row] for row in shared] for ranking in (first, second)]
+    if any(len(set(each)) == 1 for each in places):
         return None
-    x, y = (np.array(place) - np.mean(place) for place in places)
-    return float(x @ y / np.sqrt((x @ x) * (y @ y))), len(shared)
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    numbers = np.array(values)
-    return [float((numbers < value).sum() + ((numbers == value).sum() + 1) / 2) for value in numbers]
+    return float(spearmanr(*places).statistic), len(shared)
 
 
 def _values(record: Record) -> dict[str, float | None]:
