@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,12 @@ import pytest
 
 from fedwcm.cli import main
 from fedwcm.methods import METHODS
-from fedwcm.reproduction.cells import Scope
 from fedwcm.reproduction.command import reproduce
 from fedwcm.reproduction.leaderboard.board import load_board, make_plan
 from fedwcm.reproduction.leaderboard.measure import Entry
 from fedwcm.reproduction.leaderboard.page import _cell, _mean_rank
 from fedwcm.reproduction.leaderboard.scores import MEASURES, Score, against, correlation, ranks
-from fedwcm.reproduction.presets import SOURCES_IN
+from fedwcm.reproduction.presets import SOURCES_IN, Scope
 
 TINY = Scope(dataset=["digits"], methods=["fedavg", "fedwcm"], seeds=[100, 101], fraction=0.02)
 
@@ -26,6 +26,14 @@ def run(folder: Path, scope: Scope = TINY, *, start: bool = True) -> str:
         "leaderboard", **vars(scope), results=folder, pages=folder, pages_only=not start, say=lambda _: None
     )
     return pages.markdown.read_text()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished board, which tests only read, or copy."""
+    folder = tmp_path_factory.mktemp("board")
+    run(folder)
+    return folder
 
 
 def test_every_method_has_a_row_or_a_reason() -> None:
@@ -43,9 +51,9 @@ def test_every_trial_of_every_row_is_a_run_and_all_rows_have_as_many() -> None:
     assert len(keys) == len(plan.rows) * len(plan.board.rates)
 
 
-def test_a_row_is_tuned_then_judged_and_nothing_is_run_twice(tmp_path: Path) -> None:
-    text = run(tmp_path)
-    file = tmp_path / "leaderboard" / "fedavg.jsonl"
+def test_a_row_is_tuned_then_judged_and_nothing_is_run_twice(finished: Path) -> None:
+    text = (finished / "leaderboard.md").read_text()
+    file = finished / "leaderboard" / "fedavg.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     trials, judged = lines[:-2], lines[-2:]
     assert [line["seed"] for line in judged] == [100, 101]
@@ -59,15 +67,16 @@ def test_a_row_is_tuned_then_judged_and_nothing_is_run_twice(tmp_path: Path) -> 
     assert "2 of 2 rows" in text
     assert "storms (storms by season, nine classes): not run" in text
     before = file.read_bytes()
-    assert run(tmp_path) == text
+    assert run(finished) == text
     assert file.read_bytes() == before
 
 
-def test_a_stopped_row_goes_on(tmp_path: Path) -> None:
-    whole = run(tmp_path)
+def test_a_stopped_row_goes_on(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    whole = (finished / "leaderboard.md").read_text()
     file = tmp_path / "leaderboard" / "fedavg.jsonl"
     lines = file.read_text().splitlines()
-    file.write_text("\n".join(lines[:5]) + "\n")
+    file.write_text("\n".join(lines[:-3]) + "\n")
     assert "1 of 2 rows" in run(tmp_path, start=False)
     assert run(tmp_path) == whole
     again = [json.loads(line) for line in file.read_text().splitlines()]
@@ -75,12 +84,11 @@ def test_a_stopped_row_goes_on(tmp_path: Path) -> None:
     assert [{**line, "seconds": 0} for line in again] == [{**line, "seconds": 0} for line in kept]
 
 
-def test_the_page_holds_the_numbers_of_the_runs(tmp_path: Path) -> None:
-    run(tmp_path)
-    page = (tmp_path / "leaderboard.html").read_text()
+def test_the_page_holds_the_numbers_of_the_runs(finished: Path) -> None:
+    page = (finished / "leaderboard.html").read_text()
     data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
     shown = data["tasks"]["digits"]["fedwcm"]["numbers"]["balanced"][0]
-    lines = (tmp_path / "leaderboard" / "fedwcm.jsonl").read_text().splitlines()
+    lines = (finished / "leaderboard" / "fedwcm.jsonl").read_text().splitlines()
     assert shown == pytest.approx(np.mean([json.loads(line)["balanced"] for line in lines[-2:]]), abs=1e-4)
     assert "$" not in page.replace("${", ""), "a place of the template is empty"
 

@@ -25,8 +25,7 @@ from fedwcm.losses import LOSSES
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
 from fedwcm.methods.fedavg import FedAvg
-from fedwcm.reproduction.cells import Scope, expand
-from fedwcm.reproduction.presets import load_preset
+from fedwcm.reproduction.presets import Scope, expand, load_preset
 from fedwcm.reproduction.store import ResultStore
 from fedwcm.testing import SIZES, _engine, _run_rounds
 from tools.generated import write_blocks

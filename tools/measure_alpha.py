@@ -14,8 +14,7 @@ from fedwcm.balance import adaptive_alpha, discrepancy, local_deviations
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.data.longtail import class_counts
 from fedwcm.data.partition import PARTITIONS, counts_of
-from fedwcm.reproduction.cells import Scope, expand
-from fedwcm.reproduction.presets import class_samples, load_preset
+from fedwcm.reproduction.presets import Scope, class_samples, expand, load_preset
 from fedwcm.reproduction.store import ResultStore
 from tools.generated import write_blocks
 

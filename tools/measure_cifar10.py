@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedwcm.reports.statistics import seed_test, spread
-from fedwcm.reproduction.cells import Scope, expand
-from fedwcm.reproduction.presets import load_preset
+from fedwcm.reproduction.presets import Scope, expand, load_preset
 from fedwcm.reproduction.store import ResultStore, StoredRun
 from tools.generated import write_blocks
 

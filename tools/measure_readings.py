@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedwcm.reports.statistics import seed_test
-from fedwcm.reproduction.cells import Scope, expand
-from fedwcm.reproduction.presets import load_preset
+from fedwcm.reproduction.presets import Scope, expand, load_preset
 from fedwcm.reproduction.store import ResultStore
 from tools.generated import write_blocks
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedwcm.reports.table_files import cell_text
-from fedwcm.reproduction.cells import Scope, expand
-from fedwcm.reproduction.presets import load_preset
+from fedwcm.reproduction.presets import Scope, expand, load_preset
 from fedwcm.reproduction.store import ResultStore, StoredRun, read_run
 from fedwcm.reproduction.table import Entry, entries, rows_of_paper
 from tools.generated import write_blocks

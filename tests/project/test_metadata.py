@@ -1,8 +1,6 @@
 """The files that other tools read are valid, and say the same as each other."""
 
 import re
-import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -25,10 +23,10 @@ SCHEMAS = {
 
 @pytest.mark.parametrize("path", SCHEMAS)
 def test_file_follows_its_schema(path: str) -> None:
-    pytest.importorskip("check_jsonschema", reason="check-jsonschema is not installed: it comes with fedwcm[dev]")
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{SCHEMAS[path]}", path]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    checker = pytest.importorskip("check_jsonschema", reason="it comes with fedwcm[dev]")
+    with pytest.raises(SystemExit) as ended:
+        checker.main(["--builtin-schema", f"vendor.{SCHEMAS[path]}", str(ROOT / path)])
+    assert ended.value.code in (None, 0)
 
 
 def test_every_github_file_is_checked() -> None:

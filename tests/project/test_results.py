@@ -10,9 +10,9 @@ from tools.generated import write_blocks
 
 from fedwcm.methods.fedwcm import FedWCM
 from fedwcm.reports.statistics import paired_test, seed_test
-from fedwcm.reproduction.cells import Scope
 from fedwcm.reproduction.command import reproduce
 from fedwcm.reproduction.pages import WRITTEN_BY
+from fedwcm.reproduction.presets import Scope
 from fedwcm.reproduction.table import rows_of_paper
 
 FASHION = [("fashion-mnist", factor) for factor in (1, 0.5, 0.1, 0.05, 0.01)]

@@ -79,9 +79,14 @@ def test_navigation_has_its_groups_and_the_search_leads_to_guides(site: Path) ->
 def test_reproduced_tables_fit_a_laptop(site: Path, tmp_path: Path) -> None:
     require_browser()
     with browser(tmp_path) as driver:
-        for page in sorted((site / "results").glob("table*.html")):
+        for page in sorted((site / "results").glob("table*.html"), key=_columns)[-3:]:
             show_page(driver, page)
             assert driver.execute_script(WIDER) == [], page.name
+
+
+def _columns(page: Path) -> int:
+    """The columns of a page's widest table."""
+    return max(head.count("<th") for head in page.read_text(encoding="utf-8").split("<thead>"))
 
 
 def test_formulas_are_set_and_nothing_is_loaded_from_elsewhere(site: Path) -> None:

@@ -13,11 +13,18 @@ from fedwcm.config.recipes import RECIPE_SETS, expand_sets
 from fedwcm.config.settings import Settings
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.server import RoundMeasures
-from fedwcm.reproduction.cells import Cell, Scope, expand
 from fedwcm.reproduction.command import listing, reproduce
 from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu, stored_rates
 from fedwcm.reproduction.pages import command_line
-from fedwcm.reproduction.presets import chosen_methods, load_preset, preset_names, split_labels
+from fedwcm.reproduction.presets import (
+    Cell,
+    Scope,
+    chosen_methods,
+    expand,
+    load_preset,
+    preset_names,
+    split_labels,
+)
 from fedwcm.reproduction.store import ResultStore, read_run
 from fedwcm.reproduction.table import PaperTable, rows_of_paper
 

@@ -96,8 +96,8 @@ def _axis(text: str) -> tuple[str, str]:
 
 
 def _print_list(scope: dict[str, Any], results: str) -> int:
-    from fedwcm.reproduction.cells import Scope
     from fedwcm.reproduction.command import listing
+    from fedwcm.reproduction.presets import Scope
 
     print(f"finished runs are those in {results}", file=sys.stderr)
     lines = listing(Scope(**scope), results)

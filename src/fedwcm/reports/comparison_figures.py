@@ -6,8 +6,6 @@ from dataclasses import replace
 from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Bar, Bars, Curves, Estimates, Figure, Heatmap, Intervals, Matrix
 from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.matrices import confusion, split
-from fedwcm.reports.model_figures import client_bars, probability_figures
 from fedwcm.reports.series import (
     Reader,
     bar,
@@ -20,6 +18,7 @@ from fedwcm.reports.series import (
     per_class,
     seconds_per_round,
 )
+from fedwcm.reports.shared_figures import client_bars, confusion, probability_figures, split
 from fedwcm.reports.statistics import MARGIN, Difference, spread_if_any
 from fedwcm.reports.table import FIRST, against_best, pairs, tasks_of
 

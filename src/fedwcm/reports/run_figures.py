@@ -10,25 +10,33 @@ from fedwcm.experiment.run import Run
 from fedwcm.metrics.classification import ShotRule, shot_groups
 from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
 from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.matrices import confusion, even_shares, split, weights
-from fedwcm.reports.model_figures import client_bars, fine_tuned_bars, probability_figures
 from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric
+from fedwcm.reports.shared_figures import (
+    client_bars,
+    confusion,
+    even_shares,
+    fine_tuned_bars,
+    probability_figures,
+    split,
+    weights,
+)
 
 
 def run_figures(run: Run, limit: int) -> list[Figure]:
     """Return the figures that this run has numbers for, curves with at most `limit` points."""
     over_rounds = {figure.key: _fill(figure, run, fields, limit) for figure, fields in OVER_ROUNDS}
+    alone = [MethodRuns(run.label, (run,))]
     figures = [
         over_rounds["accuracy"],
         over_rounds["loss"],
         class_scatter(run),
-        confusion([MethodRuns(run.label, (run,))]),
+        confusion(alone),
         split([run]),
         over_rounds["shots"],
-        *probability_figures([MethodRuns(run.label, (run,))]),
+        *probability_figures(alone),
         own_metrics(run, limit),
         over_rounds["clients"],
-        client_bars([MethodRuns(run.label, (run,))]),
+        client_bars(alone),
         fine_tuned_bars(run),
         over_rounds["momentum"],
         over_rounds["weight-range"],

@@ -18,10 +18,9 @@ from fedwcm.experiment.partitioning import partition_data
 from fedwcm.experiment.progress import Progress, progress_maker
 from fedwcm.experiment.start import extension_problem, has_finished
 from fedwcm.reports.division import division_table, draw_divisions
-from fedwcm.reproduction.cells import Cell, Scope, expand
 from fedwcm.reproduction.estimate import seconds_here, seconds_on_gpu, stored_rates
 from fedwcm.reproduction.pages import Pages, command_line, write_pages
-from fedwcm.reproduction.presets import SOURCES_IN, Preset, load_preset, preset_names
+from fedwcm.reproduction.presets import SOURCES_IN, Cell, Preset, Scope, expand, load_preset, preset_names
 from fedwcm.reproduction.store import ResultStore
 from fedwcm.reproduction.table import rows_of_paper
 from fedwcm.sweeps.execution import run_all

@@ -20,8 +20,7 @@ from fedwcm.methods.fedsmoo import FedSMOO
 from fedwcm.methods.mime import Mime
 from fedwcm.methods.sam import SharpnessAware
 from fedwcm.models import build_model
-from fedwcm.reproduction.cells import Cell
-from fedwcm.reproduction.presets import class_samples
+from fedwcm.reproduction.presets import Cell, class_samples
 from fedwcm.reproduction.store import ResultStore
 
 BACKWARD = 3

@@ -12,9 +12,8 @@ from fedwcm.reports.figures import Figure
 from fedwcm.reports.load import load_runs
 from fedwcm.reports.page import page
 from fedwcm.reports.paper import draw_figures
-from fedwcm.reproduction.cells import Cell, Scope
 from fedwcm.reproduction.figures import draw_beside_paper, figures
-from fedwcm.reproduction.presets import Preset, chosen_methods, house_settings
+from fedwcm.reproduction.presets import Cell, Preset, Scope, chosen_methods, house_settings
 from fedwcm.reproduction.store import read_run, unpack
 from fedwcm.reproduction.table import Entry, csv_text, entries, led_by_classes, markdown
 

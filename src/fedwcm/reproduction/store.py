@@ -19,7 +19,7 @@ from fedwcm.experiment.folder import RunFolder, slug
 from fedwcm.experiment.partitioning import NAMED_IMBALANCE
 from fedwcm.experiment.records import RoundRecord, Summary
 from fedwcm.models import default_model
-from fedwcm.reproduction.cells import Cell
+from fedwcm.reproduction.presets import Cell
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of every file in an archive: when the run was made is in its environment."""

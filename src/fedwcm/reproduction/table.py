@@ -8,8 +8,7 @@ from importlib.resources import files
 from fedwcm.experiment.records import Summary
 from fedwcm.reports.statistics import Spread, spread_if_any
 from fedwcm.reports.table_files import spread_numbers
-from fedwcm.reproduction.cells import Cell
-from fedwcm.reproduction.presets import Preset
+from fedwcm.reproduction.presets import Cell, Preset
 from fedwcm.reproduction.store import StoredRun
 from fedwcm.utils.text import format_csv, format_markdown
 

@@ -14,8 +14,7 @@ from fedwcm.core.checks import require, unknown
 from fedwcm.data import DATASETS
 from fedwcm.experiment.partitioning import run_dataset
 from fedwcm.methods import METHODS
-from fedwcm.reproduction.cells import Cell, Scope
-from fedwcm.reproduction.presets import load_preset, source_file
+from fedwcm.reproduction.presets import Cell, Scope, load_preset, source_file
 
 FOLDER = files("fedwcm.reproduction.leaderboard")
 RATE = "local.lr"

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from fedwcm.reproduction.cells import Scope
 from fedwcm.reproduction.leaderboard.board import Plan, load_board, make_plan
 from fedwcm.reproduction.leaderboard.measure import Entry, run_entries
 from fedwcm.reproduction.leaderboard.page import NAME, write_board
 from fedwcm.reproduction.pages import Pages, command_words
-from fedwcm.reproduction.presets import SOURCES_IN
+from fedwcm.reproduction.presets import SOURCES_IN, Scope
 from fedwcm.utils.text import rough_duration
 
 

@@ -19,8 +19,8 @@ from fedwcm.config.settings import Settings, from_settings
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.records import Summary
 from fedwcm.experiment.start import start
-from fedwcm.reproduction.cells import Cell
 from fedwcm.reproduction.leaderboard.board import Plan, Row
+from fedwcm.reproduction.presets import Cell
 from fedwcm.sweeps.execution import process_context
 
 Record = Mapping[str, Any]
