@@ -64,10 +64,10 @@ def paired_ratio(slower: list[float], faster: list[float]) -> float:
     return median(a / b for a, b in zip(slower, faster, strict=True))
 
 
-def speedup(group: str, other: str) -> Callable[[Results], float]:
-    """How many times faster than another contender this package is."""
+def speedup(group: str, other: str, faster: str = "fedwcm") -> Callable[[Results], float]:
+    """How many times as long as this package, or one of its backends, another contender takes."""
     return lambda results: paired_ratio(
-        contender(results, group, other)["seconds"], contender(results, group, "fedwcm")["seconds"]
+        contender(results, group, other)["seconds"], contender(results, group, faster)["seconds"]
     )
 
 
@@ -76,11 +76,8 @@ def speedup_over_best(group: str, prefix: str) -> Callable[[Results], float]:
 
     def measure(results: Results) -> float:
         known = results["groups"].get(group, {}).get("contenders", {})
-        ratios = [
-            speedup(group, name)(results)
-            for name in known
-            if name.startswith(prefix) and "error" not in known[name]
-        ]
+        names = [name for name in known if name.startswith(prefix) and "error" not in known[name]]
+        ratios = [speedup(group, name)(results) for name in names]
         if not ratios:
             raise NotMeasuredError(f"{prefix} in {group}")
         return min(ratios)
@@ -90,10 +87,7 @@ def speedup_over_best(group: str, prefix: str) -> Callable[[Results], float]:
 
 def overhead(group: str, names: tuple[str, ...], base: str = "fedavg") -> Callable[[Results], float]:
     """The largest extra cost of these contenders' rounds, as a share of the base's."""
-    return lambda results: max(
-        paired_ratio(contender(results, group, name)["seconds"], contender(results, group, base)["seconds"]) - 1
-        for name in names
-    )
+    return lambda results: max(speedup(group, name, base)(results) - 1 for name in names)
 
 
 def checkpoint_overhead(group: str, every: int) -> Callable[[Results], float]:
@@ -129,25 +123,18 @@ def memory_share(group: str) -> Callable[[Results], float]:
     )
 
 
-def apart(group: str, slower: str, faster: str) -> Callable[[Results], float]:
-    """How many times as long as another contender one takes."""
-    return lambda results: paired_ratio(
-        contender(results, group, slower)["seconds"], contender(results, group, faster)["seconds"]
-    )
+def stored(*path: str) -> Callable[[Results], Any]:
+    """What the results have at this place."""
 
-
-def cluster(*path: str) -> Callable[[Results], float]:
-    """A stored number of the cluster's traffic and memory."""
-
-    def measure(results: Results) -> float:
-        found: Any = results.get("cluster", {})
+    def read(results: Results) -> Any:
+        value: Any = results
         for key in path:
-            found = found.get(key, {})
-        if found == {}:
+            value = value.get(key) or {}
+        if value == {}:
             raise NotMeasuredError(" ".join(path))
-        return float(found)
+        return value
 
-    return measure
+    return read
 
 
 def field(group: str, name: str, key: str, scale: float = 1.0) -> Callable[[Results], float]:
@@ -157,26 +144,13 @@ def field(group: str, name: str, key: str, scale: float = 1.0) -> Callable[[Resu
 
 def command(name: str) -> Callable[[Results], float]:
     """The median time of a command."""
-    return lambda results: median(_command(results, name))
+    return lambda results: median(stored("commands", "seconds", name)(results))
 
 
-def large_data(form: str) -> Callable[[Results], float]:
-    """Peak memory on large data, over the size of its file."""
-
-    def measure(results: Results) -> float:
-        found: float | None = results.get("large data", {}).get("memory", {}).get(form)
-        if found is None:
-            raise NotMeasuredError(f"large data as {form}")
-        return found
-
-    return measure
-
-
-def _command(results: Results, name: str) -> list[float]:
-    found: list[float] | None = results.get("commands", {}).get("seconds", {}).get(name)
-    if not found:
-        raise NotMeasuredError(name)
-    return found
+def both_jobs(results: Results) -> float:
+    """How many times as long as one run two side by side take."""
+    times = [stored("commands", "seconds", name)(results) for name in ("two runs", "one run")]
+    return paired_ratio(*times)
 
 
 _TIMES, _SHARE, _SECONDS = "{:.2f} ×", "{:.1%}", "{:.2f} s"
@@ -264,7 +238,7 @@ BARS = (
         "at most",
         1.15,
         _TIMES,
-        lambda results: paired_ratio(_command(results, "two runs"), _command(results, "one run")),
+        both_jobs,
     ),
     Bar(
         "J2: extra cost of a Ray cluster of two workers over two forked ones",
@@ -278,22 +252,34 @@ BARS = (
         "at least",
         3.5,
         _TIMES,
-        apart("J1-cluster", FLOWER.name, ON_RAY),
+        speedup("J1-cluster", FLOWER.name, ON_RAY),
     ),
     Bar(
         "cluster: bytes of a round over broadcast to each node + workers × parameters × 8 × sums",
         "at most",
         1.1,
         _TIMES,
-        cluster("traffic", "over_model"),
+        stored("cluster", "traffic", "over_model"),
     ),
     Bar(
         "cluster: the server's peak memory with 1,000 clients a round, over that with 10",
         "at most",
         1.1,
         _TIMES,
-        cluster("memory", "ray", "growth"),
+        stored("cluster", "memory", "ray", "growth"),
     ),
-    Bar("large data, uint8 `.npz`: peak memory over the file", "at most", 2.0, _TIMES, large_data("npz")),
-    Bar("large data, mapped `.npy` files: peak memory over them", "at most", 1.3, _TIMES, large_data("npy")),
+    Bar(
+        "large data, uint8 `.npz`: peak memory over the file",
+        "at most",
+        2.0,
+        _TIMES,
+        stored("large data", "memory", "npz"),
+    ),
+    Bar(
+        "large data, mapped `.npy` files: peak memory over them",
+        "at most",
+        1.3,
+        _TIMES,
+        stored("large data", "memory", "npy"),
+    ),
 )

@@ -13,14 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.cost_model import Load, round_cost
 from benchmarks.environments import ROOT
+from benchmarks.marks import Marks
 from benchmarks.process_tree import largest_ever
 
 WORKERS = 2
@@ -69,27 +68,6 @@ def _memory(backend: str) -> dict[str, float]:
     return {**peaks, "growth": round(many["bytes"] / few["bytes"], 4), "parameters": few["parameters"]}
 
 
-@dataclass
-class Marks:
-    """Notes a number after every round."""
-
-    read: Callable[[], float]
-
-    def start(self, title: str, rounds: int, done: int) -> None:
-        self.values: list[float] = []
-
-    def round(self, number: int, record: object) -> None:
-        self.values.append(self.read())
-
-    def close(self) -> None:
-        pass
-
-    def steps(self) -> list[float]:
-        """What each round added, but for the first ones, which warm up."""
-        later = self.values[WARMUP - 1 :]
-        return [after - before for before, after in pairwise(later)]
-
-
 def traffic() -> dict[str, float]:
     """Bytes of a FedAvg round on two nodes, beyond what an idle cluster exchanges in the same time."""
     import ray
@@ -102,9 +80,9 @@ def traffic() -> dict[str, float]:
     began, before = time.monotonic(), _loopback()
     time.sleep(5.0)
     idle = (_loopback() - before) / (time.monotonic() - began)
-    marks, clock = Marks(_loopback), Marks(time.monotonic)
-    parameters = _synthetic("fedavg", "ray", 20, _Both(marks, clock), [1024, 1024])
-    moved = median(b - idle * s for b, s in zip(marks.steps(), clock.steps(), strict=True))
+    marks = Marks(_loopback, time.monotonic)
+    parameters = _synthetic("fedavg", "ray", 20, marks, [1024, 1024])
+    moved = median(b - idle * s for b, s in zip(*marks.steps(WARMUP), strict=True))
     sums, down = 4 * WORKERS * parameters, 4 * WORKERS * parameters
     ray.shutdown()
     cluster.shutdown()
@@ -118,28 +96,9 @@ def traffic() -> dict[str, float]:
     }
 
 
-@dataclass
-class _Both:
-    """Two notes of the same rounds."""
-
-    one: Marks
-    other: Marks
-
-    def start(self, *told: Any) -> None:
-        self.one.start(*told)
-        self.other.start(*told)
-
-    def round(self, number: int, record: object) -> None:
-        self.one.round(number, record)
-        self.other.round(number, record)
-
-    def close(self) -> None:
-        pass
-
-
 def memory(backend: str, cohort: str) -> dict[str, int]:
     """Peak memory of this process, which drives rounds of so many clients."""
-    parameters = _synthetic("fedavg", backend, int(cohort), Marks(time.monotonic), [512, 256])
+    parameters = _synthetic("fedavg", backend, int(cohort), Marks(), [512, 256])
     return {"bytes": largest_ever("self"), "parameters": parameters}
 
 
@@ -177,9 +136,10 @@ def constants() -> dict[str, Any]:
 
 def _driver_seconds(clients: int) -> tuple[float, float, int]:
     """Processor time of this process for a round of clients that train one by one; a client's seconds and size."""
-    marks, clock = Marks(time.process_time), Marks(time.monotonic)
-    parameters = _digits("fedavg", clients, WORKERS, _Both(marks, clock))
-    return median(marks.steps()), median(clock.steps()) * WORKERS / clients, parameters
+    marks = Marks(time.process_time, time.monotonic)
+    parameters = _digits("fedavg", clients, WORKERS, marks)
+    used, passed = map(median, marks.steps(WARMUP))
+    return used, passed * WORKERS / clients, parameters
 
 
 def _digits(method: Any, clients: int, workers: int, progress: Any) -> int:
@@ -252,7 +212,7 @@ def delayed(workers: str) -> dict[str, float]:
 
     marks = Marks(time.monotonic)
     _digits(Delayed, DELAYED_CLIENTS, int(workers), marks)
-    return {"seconds": round(median(marks.steps()), 4)}
+    return {"seconds": round(median(marks.steps(WARMUP)[0]), 4)}
 
 
 def _loopback() -> float:

@@ -11,7 +11,6 @@ import math
 import resource
 import tempfile
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import fedwcm
+from benchmarks.marks import Marks
 
 FEATURES, CLASSES, ROUNDS = 64, 10, 4
 RUNS: Any = {"dataset": "digits", "clients": 4, "rounds": 1, "epochs": 1, "participation": 0.5}
@@ -61,24 +61,11 @@ def _timed(work: Callable[[], object]) -> float:
     return _cpu() - began
 
 
-class _Marks:
-    """Notes the processor time after every round."""
-
-    def start(self, title: str, rounds: int, done: int) -> None:
-        self.values = [_cpu()]
-
-    def round(self, number: int, record: object) -> None:
-        self.values.append(_cpu())
-
-    def close(self) -> None:
-        pass
-
-
 def _round(**options: Any) -> float:
     """Return what a round takes, the first left out."""
-    marks = _Marks()
+    marks = Marks(_cpu)
     fedwcm.run("fedwcm", rounds=ROUNDS, epochs=1, backend="vectorized", progress=marks, **options)
-    return median(after - before for before, after in list(pairwise(marks.values))[1:])
+    return median(marks.steps(1)[0])
 
 
 def _clients(number: int) -> float:

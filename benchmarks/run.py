@@ -49,25 +49,14 @@ def main() -> None:
         if options.resume and measured_at(results, name) == machine["commit"]:
             _say(f"{name}: measured at this commit already")
             continue
-        if name == COMMANDS:
-            _write_data("J1")
+        if name not in GROUPS:
+            if name == COMMANDS:
+                _write_data("J1")
             others = OtherLoad()
-            measured = commands.measure(options.rounds or 5)
-            busy = round(others.cores(), 3)
-            results[COMMANDS] = {"machine": machine, "other_load": busy, "seconds": measured}
-            print(f"\n{commands_table(measured)}", flush=True)
-        elif name == LARGE_DATA:
-            others = OtherLoad()
-            memory = large_data.measure()
-            results[LARGE_DATA] = {"machine": machine, "other_load": round(others.cores(), 3), "memory": memory}
-        elif name == CLUSTER:
-            others = OtherLoad()
-            costs = cluster.measure()
-            results[CLUSTER] = {"machine": machine, "other_load": round(others.cores(), 3), **costs}
-        elif name in SCRIPTS:
-            others = OtherLoad()
-            said = json.loads(_python(f"benchmarks.{name}"))
-            results[name] = {"machine": machine, "other_load": round(others.cores(), 3), **said}
+            measured = _measure_alone(name, options.rounds)
+            results[name] = {"machine": machine, "other_load": round(others.cores(), 3), **measured}
+            if name == COMMANDS:
+                print(f"\n{commands_table(measured['seconds'])}", flush=True)
         else:
             group = measure(_chosen(GROUPS[name], options.only), options.rounds or GROUPS[name].rounds)
             results["groups"][name] = {"machine": machine, **group}
@@ -75,6 +64,18 @@ def main() -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(f"\n{bars_table(results)}")
+
+
+def _measure_alone(name: str, rounds: int | None) -> dict[str, Any]:
+    """Measure what has no contenders."""
+    if name == COMMANDS:
+        return {"seconds": commands.measure(rounds or 5)}
+    if name == LARGE_DATA:
+        return {"memory": large_data.measure()}
+    if name == CLUSTER:
+        return cluster.measure()
+    measured: dict[str, Any] = json.loads(_python(f"benchmarks.{name}"))
+    return measured
 
 
 def measured_at(results: Results, name: str) -> str | None:

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from benchmarks.environments import ROOT
 from benchmarks.jobs import JOBS
+from benchmarks.marks import Marks
 from fedwcm.engine.backends.in_process import BlockCollector
 from fedwcm.engine.uploads import UploadRows
 
@@ -40,28 +40,6 @@ class Timed:
         return timed
 
 
-class Marks:
-    """Notes the clocks after every round."""
-
-    def __init__(self, *clocks: Callable[[], float]) -> None:
-        self._clocks = clocks
-        self.values: list[list[float]] = []
-
-    def start(self, title: str, rounds: int, done: int) -> None:
-        pass
-
-    def round(self, number: int, record: object) -> None:
-        self.values.append([clock() for clock in self._clocks])
-
-    def close(self) -> None:
-        pass
-
-    def a_round(self, clock: int) -> float:
-        """The median of what rounds added, without the first, which warms up."""
-        column = [row[clock] for row in self.values]
-        return median(after - before for before, after in pairwise(column))
-
-
 def measure(name: str) -> None:
     """Play rounds of a job with two forked workers, and print what uploads cost."""
     import fedwcm
@@ -72,7 +50,7 @@ def measure(name: str) -> None:
     marks = Marks(time.perf_counter, lambda: copying.seconds, lambda: summing.seconds)
     own = {"run.rounds": ROUNDS[name], "run.eval_every": ROUNDS[name], "run.workers": 2, "run.backend": "parallel"}
     result = fedwcm.run("fedavg", settings=job.settings() | own, progress=marks)
-    whole, copied, summed = (marks.a_round(clock) for clock in range(3))
+    whole, copied, summed = map(median, marks.steps(1))
     size = 4 * job.cohort * result.summary.parameters
     print(
         f"{name}: a round {whole:.4g} s, copying {copied:.3g} s ({copied / whole:.1%}), summing {summed:.3g} s "

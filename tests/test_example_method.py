@@ -29,17 +29,8 @@ def installed(tmp_path: Path) -> dict[str, str]:
 
 def test_the_command_line_picks_it_up(installed: dict[str, str], tmp_path: Path) -> None:
     options = ["--dataset", "digits", "--partition", "fedgrab", "--clients", "8", "--rounds", "3"]
-    command = [
-        sys.executable,
-        "-m",
-        "fedwcm",
-        "run",
-        "--method",
-        "fedyogi",
-        *options,
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    options += ["--method", "fedyogi", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "fedwcm", "run", *options]
     message = subprocess.run(command, env=installed, check=True, capture_output=True, text=True).stdout
     assert "fedyogi on digits" in message
 

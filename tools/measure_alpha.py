@@ -4,7 +4,6 @@ fedwcm reproduce alpha-map --dataset fashion-mnist --fraction 0.4 --pages docs/r
 python -m tools.measure_alpha --dataset fashion-mnist --fraction 0.4
 """
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,25 +16,16 @@ from fedwcm.data.partition import PARTITIONS, counts_of
 from fedwcm.reproduction.presets import Scope, class_samples, expand, load_preset
 from fedwcm.reproduction.store import ResultStore
 from tools.generated import write_blocks
+from tools.measure_readings import PAGE, parse_scope
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "readings.md"
 CLIENTS = 100
 RULES = ("D", "local deviation", "both", "0.5")
 
 
 def main() -> None:
     """Write the map of a data set."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--dataset", default="fashion-mnist")
-    parser.add_argument("--methods", default="", help="those of the preset that were run, such as 'α 0.1,α 1'")
-    parser.add_argument("--fraction", type=float, default=1.0)
-    parser.add_argument("--seeds", default="10,11,12")
-    parser.add_argument("--results", default="results")
-    given = parser.parse_args()
-    seeds = [int(seed) for seed in given.seeds.split(",")]
-    methods = given.methods.split(",") if given.methods else ()
-    scope = Scope(dataset=[given.dataset], methods=methods, seeds=seeds, fraction=given.fraction)
-    write_blocks(PAGE, {f"alpha-map-{given.dataset}": _lines(scope, measured(scope, Path(given.results)))})
+    scope, results = parse_scope()
+    write_blocks(PAGE, {f"alpha-map-{scope.dataset[0]}": _lines(scope, measured(scope, results))})
 
 
 def measured(scope: Scope, results: Path) -> dict[tuple[str, str], dict[float, float]]:

@@ -25,15 +25,22 @@ Values = Mapping[str, Mapping[tuple[Place, int], float]]
 
 def main() -> None:
     """Write the table of a data set."""
+    scope, results = parse_scope()
+    write_blocks(PAGE, {scope.dataset[0]: lines(scope, measured(scope, results))})
+
+
+def parse_scope() -> tuple[Scope, Path]:
+    """Return which runs the arguments name, and the folder of results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--dataset", default="fashion-mnist")
+    parser.add_argument("--methods", default="", help="those of the preset that were run, such as 'α 0.1,α 1'")
     parser.add_argument("--fraction", type=float, default=1.0)
     parser.add_argument("--seeds", default="10,11,12")
-    parser.add_argument("--results", default="results")
-    given = parser.parse_args()
-    seeds = [int(seed) for seed in given.seeds.split(",")]
-    scope = Scope(dataset=[given.dataset], seeds=seeds, fraction=given.fraction)
-    write_blocks(PAGE, {given.dataset: lines(scope, measured(scope, Path(given.results)))})
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    methods = options.methods.split(",") if options.methods else ()
+    return Scope([options.dataset], methods, seeds, fraction=options.fraction), options.results
 
 
 def measured(scope: Scope, results: Path) -> Values:

@@ -9,7 +9,7 @@ Numbers are means over the last three evaluations. Intervals are those of a pair
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from tools.generated import write_blocks
 from benchmarks.recipe import grid
 from benchmarks.recipe.run import FROZEN, PHASES, RESULTS
 from fedwcm.reports.statistics import PairedTest, paired_test, seed_test
+from fedwcm.utils.text import format_markdown as table
 
 PAGE, ALL_TABLES = Path("docs/results/recipe.md"), Path("docs/results/recipe-tables.md")
 ON_PAGE = ("earlier", "final", "parts", "costs")
@@ -67,12 +68,6 @@ def values(found: Results, cell: str, arm: str, metric: str) -> dict[int, float]
 def ordered(found: Results, which: int) -> list[str]:
     """Return the cells (0) or arms (1) in the order of the first run."""
     return list(dict.fromkeys(key[which] for key in found))  # type: ignore[misc]
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def means(found: Results, metric: str) -> str:

@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -27,17 +27,26 @@ def text_of(page: Path) -> str:
 
 def links_of(page: Path) -> list[str]:
     """Return the targets of a page's links and images."""
+    inline = (child for token in tokens_of(page) for child in token.children or ())
     return [
         str(token.attrs.get("href") or token.attrs.get("src"))
-        for token in _inline(page)
+        for token in inline
         if token.type in ("link_open", "image")
     ]
 
 
+@cache
+def tokens_of(page: Path) -> list[Token]:
+    """Return a page's parts; each page is parsed once."""
+    return GITHUB.parse(text_of(page))
+
+
+@cache
 def anchors_of(page: Path) -> set[str]:
     """Return the anchors that GitHub gives to a page's headings: repeated ones are numbered."""
-    tokens = GITHUB.parse(text_of(page))
-    headings = [after.content for token, after in itertools.pairwise(tokens) if token.type == "heading_open"]
+    headings = [
+        after.content for token, after in itertools.pairwise(tokens_of(page)) if token.type == "heading_open"
+    ]
     anchors: list[str] = []
     for heading in headings:
         slug = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
@@ -48,9 +57,4 @@ def anchors_of(page: Path) -> set[str]:
 
 def code_of(page: Path) -> list[str]:
     """Return the contents of a page's code blocks."""
-    return [token.content for token in GITHUB.parse(text_of(page)) if token.type in ("fence", "code_block")]
-
-
-def _inline(page: Path) -> Iterator[Token]:
-    for token in GITHUB.parse(text_of(page)):
-        yield from token.children or ()
+    return [token.content for token in tokens_of(page) if token.type in ("fence", "code_block")]

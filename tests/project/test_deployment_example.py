@@ -10,6 +10,9 @@ import pytest
 import yaml
 
 FOLDER = Path(__file__).parents[2] / "examples" / "deployment"
+COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+SERVICES = COMPOSE["services"]
+POD = yaml.safe_load((FOLDER / "kubernetes.yaml").read_text())["spec"]["template"]["spec"]
 
 
 def test_the_compose_file_fits_its_schema_and_closes_the_control_api() -> None:
@@ -17,16 +20,14 @@ def test_the_compose_file_fits_its_schema_and_closes_the_control_api() -> None:
     with pytest.raises(SystemExit) as ended:
         checker.main(["--builtin-schema", "vendor.compose-spec", str(FOLDER / "compose.yaml")])
     assert ended.value.code in (None, 0)
-    services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
-    assert services["superlink"]["ports"] == ["127.0.0.1:8000:8000"]
+    assert SERVICES["superlink"]["ports"] == ["127.0.0.1:8000:8000"]
     assert "location /v1/fleet/" in (FOLDER / "nginx.conf").read_text()
-    assert all("ports" not in services[name] for name in services if name.startswith("node"))
+    assert all("ports" not in SERVICES[name] for name in SERVICES if name.startswith("node"))
 
 
 def test_every_client_of_the_compose_file_has_a_number_and_a_key_of_its_own() -> None:
-    services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
-    for number, name in enumerate(sorted(name for name in services if name.startswith("node"))):
-        started = " ".join(services[name]["command"])
+    for number, name in enumerate(sorted(name for name in SERVICES if name.startswith("node"))):
+        started = " ".join(SERVICES[name]["command"])
         assert f"partition-id={number} " in started
         assert f"/keys/node{number} " in started + " "
 
@@ -37,10 +38,9 @@ def mounts(service: dict[str, Any]) -> dict[str, str]:
 
 
 def test_every_container_gets_the_keys_that_it_is_started_with_and_no_others() -> None:
-    services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
-    started = {name: " ".join(service.get("command", [])) for name, service in services.items()}
+    started = {name: " ".join(service.get("command", [])) for name, service in SERVICES.items()}
     started["gateway"] = (FOLDER / "nginx.conf").read_text()
-    for name, service in services.items():
+    for name, service in SERVICES.items():
         used = set(re.findall(r"/keys/[\w.]+", started[name]))
         assert used
         assert {inside: f".{inside}" for inside in used} == {
@@ -50,33 +50,22 @@ def test_every_container_gets_the_keys_that_it_is_started_with_and_no_others() -
 
 
 def test_the_user_of_flower_s_images_owns_what_volumes_are_mounted_on() -> None:
-    services = yaml.safe_load((FOLDER / "compose.yaml").read_text())
-    needed = {
-        inside
-        for service in services["services"].values()
-        for inside, outside in mounts(service).items()
-        if outside in services["volumes"]
-    }
+    found = [item for service in SERVICES.values() for item in mounts(service).items()]
+    needed = {inside for inside, outside in found if outside in COMPOSE["volumes"]}
     (owned,) = re.findall(r"chown app:app (.*)", (FOLDER / "Dockerfile").read_text())
     assert set(owned.split()) == needed
 
 
 def test_the_pod_runs_as_the_user_of_flower_s_images_whose_group_reads_the_keys() -> None:
-    pod = yaml.safe_load((FOLDER / "kubernetes.yaml").read_text())["spec"]["template"]["spec"]
-    user = pod["securityContext"]
+    user = POD["securityContext"]
     assert user == {"runAsNonRoot": True, "runAsUser": 49999, "runAsGroup": 49999, "fsGroup": 49999}
-    assert pod["volumes"][0]["secret"]["defaultMode"] == 0o440
+    assert POD["volumes"][0]["secret"]["defaultMode"] == 0o440
 
 
 def test_the_pod_mounts_what_its_node_is_started_with() -> None:
-    pod = yaml.safe_load((FOLDER / "kubernetes.yaml").read_text())["spec"]["template"]["spec"]["containers"][0]
-    mounted = {mount["mountPath"] for mount in pod["volumeMounts"]}
-    assert mounted == {"/keys", "/state"}
-    assert any('state-dir="/state"' in argument for argument in pod["args"])
-
-
-def test_the_script_for_keys_is_a_shell_script() -> None:
-    subprocess.run(["sh", "-n", str(FOLDER / "keys.sh")], check=True)
+    (node,) = POD["containers"]
+    assert {mount["mountPath"] for mount in node["volumeMounts"]} == {"/keys", "/state"}
+    assert any('state-dir="/state"' in argument for argument in node["args"])
 
 
 @pytest.mark.skipif(

@@ -53,7 +53,6 @@ def test_metadata_makefile_and_workflow_name_the_same_pythons() -> None:
     pythons = re.findall(r"Python :: (3\.\d+)", classifiers)
     makefile = re.search(r"foreach version,([\d. ]+),", (ROOT / "Makefile").read_text(encoding="utf-8"))
     assert WORKFLOW["jobs"]["test"]["strategy"]["matrix"]["python"] == pythons
-    assert makefile is not None
     assert makefile.group(1).split() == pythons
     assert PYPROJECT["project"]["requires-python"] == f">={pythons[0]}"
 

@@ -12,6 +12,7 @@ from fedwcm.cli import command_line
 from tests.project import ROOT
 from tests.project.markdown import GITHUB, PAGES, anchors_of, code_of, links_of, text_of
 
+PARSER = command_line()
 name_of: Any = {"ids": lambda page: page.relative_to(ROOT).as_posix()}
 
 
@@ -50,10 +51,9 @@ def _structure(html: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("page", PAGES, **name_of)
 def test_commands_in_code_blocks_are_understood(page: Path) -> None:
-    parser = command_line()
     for command in _commands(page):
         try:
-            parser.parse_args(shlex.split(command, comments=True)[1:])
+            PARSER.parse_args(shlex.split(command, comments=True)[1:])
         except SystemExit:
             pytest.fail(f"the command line refuses: {command}")
 

@@ -9,7 +9,6 @@ from tools import measure_cifar10, measure_gain, measure_readings, measure_table
 from tools.generated import write_blocks
 
 from fedwcm.methods.fedwcm import FedWCM
-from fedwcm.reports.statistics import paired_test, seed_test
 from fedwcm.reproduction.command import reproduce
 from fedwcm.reproduction.pages import WRITTEN_BY
 from fedwcm.reproduction.presets import Scope
@@ -96,12 +95,6 @@ def test_what_is_said_of_one_client_follows_from_the_tables() -> None:
     assert min(once[free][1], once[free][4]) > 0.7
     assert {once[both][k] for k in (1, 2, 4, 5)} == {0.01, 0.02}
     assert min(row[1] for row in always.values()) == always[median][1] < always[both][1] / 2
-
-
-def test_places_of_one_seed_are_one_unit() -> None:
-    points = {("a", 0): 1.0, ("b", 0): 3.0, ("a", 1): 3.0, ("b", 1): 5.0, ("c", 1): 9.0}
-    assert seed_test(points) == paired_test([2.0, 4.0])  # over a and b, which both seeds have
-    assert seed_test({("a", 0): 1.0, ("b", 0): 2.0}) is None
 
 
 def test_on_quadratics_fedwcm_ends_at_the_minimum_of_its_weighted_mean() -> None:

@@ -27,25 +27,17 @@ LARGEST = 60_000
 
 
 @pytest.mark.parametrize("path", TUTORIALS, **name_of)
-def test_tutorial_is_a_valid_notebook_whose_cells_compile(path: Path) -> None:
+def test_tutorial_is_valid_and_its_outputs_are_small_of_one_execution_and_without_noise(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert notebook.cells[0].source.startswith("# ")
-    for cell in _code(notebook):
+    cells = _code(notebook)
+    for cell in cells:
         compile(cell.source, f"{path.name}:{cell.id}", "exec")
-
-
-@pytest.mark.parametrize("path", TUTORIALS, **name_of)
-def test_stored_outputs_are_of_one_execution_from_top_to_bottom(path: Path) -> None:
-    cells = _code(nbformat.read(path, as_version=4))
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     assert any(cell.outputs for cell in cells)
-
-
-@pytest.mark.parametrize("path", TUTORIALS, **name_of)
-def test_stored_outputs_are_small_and_without_noise(path: Path) -> None:
     assert path.stat().st_size < LARGEST
-    assert _complaints(nbformat.read(path, as_version=4)) == []
+    assert _complaints(notebook) == []
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,6 @@ def test_every_round_lists_its_clients_and_their_weights(run: fedwcm.Result) -> 
 
 def test_the_trade_off_and_the_reliability_are_those_of_the_kept_model(run: fedwcm.Result) -> None:
     summary = run.summary
-    assert summary.trade_off is not None
-    assert summary.reliability is not None
     at_zero = summary.trade_off["strength"].index(0.0)
     assert summary.trade_off["test_accuracy"][at_zero] == summary.final_accuracy
     assert summary.trade_off["balanced_accuracy"][at_zero] == pytest.approx(summary.balanced_accuracy)
@@ -43,9 +41,8 @@ def test_the_trade_off_and_the_reliability_are_those_of_the_kept_model(run: fedw
         summary.test_ece
     )
     assert run.folder is not None
-    figures = {figure.key: figure for figure in run_figures(Run(RunFolder(run.folder)), 100)}
+    figures: Any = {figure.key: figure for figure in run_figures(Run(RunFolder(run.folder)), 100)}
     drawn = figures["trade-off-few"]
-    assert isinstance(drawn, Curves)
     assert drawn.curves[0].point == (summary.final_accuracy, summary.few)
     assert "trade-off-balanced-accuracy" not in figures  # the digits' test set is balanced: the same as accuracy
     assert isinstance(figures["reliability"], Curves)
@@ -54,7 +51,6 @@ def test_the_trade_off_and_the_reliability_are_those_of_the_kept_model(run: fedw
 def test_the_split_is_the_division_that_was_trained_on(run: fedwcm.Result) -> None:
     assert run.folder is not None
     split = RunFolder(run.folder).partition()
-    assert split is not None
     division = fedwcm.partition(config=run.config)
     assert np.array_equal(split.counts, division.counts)
     assert split.classes == division.classes

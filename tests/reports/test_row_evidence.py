@@ -1,6 +1,5 @@
 """Test rows as a second source of evidence, where seeds leave a pair open."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +11,7 @@ from fedwcm.experiment.records import pack_hits
 from fedwcm.reports.load import MethodRuns, load_runs
 from fedwcm.reports.statistics import bootstrap_interval
 from fedwcm.reports.verdicts import comparison_headline, verdict_records
+from tests.reports.folders import amend_summary
 from tests.reports.test_verdicts import comparison
 
 
@@ -20,12 +20,11 @@ def write_hits(groups: list[MethodRuns], hits: dict[str, NDArray[np.bool_]]) -> 
     for group in groups:
         right = hits[group.label]
         for run in group.runs:
-            assert run.summary is not None
-            accuracy, half, number = float(right.mean()), len(right) // 2, int(right.sum())
+            half, number = len(right) // 2, int(right.sum())
             first, second = number // 2, number - number // 2
             confusion = ((first, half - first), (half - second, second))
-            summary = replace(run.summary, final_accuracy=accuracy, confusion=confusion, hits=pack_hits(right))
-            run.folder.write_summary(summary)
+            changes = {"final_accuracy": float(right.mean()), "confusion": confusion, "hits": pack_hits(right)}
+            amend_summary(run.path, **changes)
     return load_runs([groups[0].runs[0].path.parent.parent])
 
 
@@ -44,9 +43,7 @@ def test_test_rows_tell_models_apart_where_one_seed_cannot(tmp_path: Path) -> No
 def test_rows_of_another_model_than_the_compared_one_say_nothing(tmp_path: Path) -> None:
     hits = dict.fromkeys(("fedavg", "fedcm"), np.arange(10) < 4)
     groups = write_hits(comparison(tmp_path, {"fedavg": 0.5, "fedcm": 0.6}, 1), hits)
-    run = groups[0].runs[0]
-    assert run.summary is not None
-    run.folder.write_summary(replace(run.summary, final_accuracy=0.9))
+    amend_summary(groups[0].runs[0].path, final_accuracy=0.9)
     assert "trained models" not in comparison_headline(load_runs([tmp_path]))[0]
 
 

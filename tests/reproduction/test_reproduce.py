@@ -88,15 +88,14 @@ def test_cells_that_two_tables_of_the_paper_share_agree_where_they_should() -> N
         assert len(copies) == 1, row
 
 
-@pytest.mark.parametrize("name", ["table3", "figure8"])
-def test_a_preset_runs_is_not_run_again_and_shows_what_is_missing(name: str, tmp_path: Path) -> None:
-    before, message = run(name, tmp_path, start=False)
+def test_a_preset_runs_is_not_run_again_and_shows_what_is_missing(tmp_path: Path) -> None:
+    before, message = run("table3", tmp_path, start=False)
     assert "not run" in before
     assert "0 done" in message[0]
-    table, _ = run(name, tmp_path)
+    table, _ = run("table3", tmp_path)
     assert "not run" not in table
     assert not list((tmp_path / "work").glob("*/config.toml"))  # what is stored is not kept twice
-    again, message = run(name, tmp_path)
+    again, message = run("table3", tmp_path)
     assert again == table
     assert "nothing left" in message[0]
 
@@ -127,23 +126,15 @@ def test_more_rounds_go_on_from_what_was_kept(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_run_that_would_have_begun_differently_does_not_go_on_from_what_was_kept(tmp_path: Path) -> None:
-    scope = replace(TINY, settings={**(TINY.settings or {}), "loss.name": "ldam"})
     for fraction, kept in ((0.004, 1), (0.008, 2)):
-        reproduce(
-            "figure8",
-            **vars(replace(scope, fraction=fraction)),
-            results=tmp_path,
-            work=tmp_path,
-            keep=True,
-            say=str,
-        )
+        scope = replace(scope_of("FedWCM", loss__name="ldam"), fraction=fraction)
+        reproduce("figure8", **vars(scope), results=tmp_path, work=tmp_path, keep=True, say=str)
         assert len(list(tmp_path.glob("*/config.toml"))) == kept
 
 
 def test_a_cell_whose_default_has_changed_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scope = Scope(**{**vars(TINY), "methods": ["FedWCM"]})
-    run("figure8", tmp_path, scope)
-    (cell,) = expand(load_preset("figure8"), scope)
+    run("figure8", tmp_path)
+    (cell,) = expand(load_preset("figure8"), TINY)
     assert ResultStore(tmp_path / "results").find(cell) is not None
     now = cell.resolve()
     monkeypatch.setattr(Cell, "resolve", lambda self: {**now, "method.temperature_scale": 7.0})
@@ -170,10 +161,10 @@ def test_a_page_of_other_settings_has_another_name_and_says_so(tmp_path: Path) -
 
 def test_a_page_that_another_command_wrote_is_not_replaced_without_a_word(tmp_path: Path) -> None:
     both = replace(TINY, methods=["FedAvg", "FedWCM"])
-    run("figure8", tmp_path, both)
+    run("figure8", tmp_path, both, start=False)
     with pytest.warns(UserWarning, match=r'figure8.*\.md was written by .*--methods "FedAvg,FedWCM"'):
-        run("figure8", tmp_path, TINY)
-    run("figure8", tmp_path, TINY)
+        run("figure8", tmp_path, TINY, start=False)
+    run("figure8", tmp_path, TINY, start=False)
 
 
 def test_every_figure_of_a_page_has_a_caption_that_tells_it_from_the_others(tmp_path: Path) -> None:
@@ -199,39 +190,39 @@ def test_a_part_of_an_axis_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["reproduce", "--list", "--only", "beta=0.1"]) == 2
 
 
-def test_a_run_is_found_by_what_it_was_not_by_how_it_was_asked_for(tmp_path: Path) -> None:
-    def cell(method: str, **settings: object) -> Cell:
-        options = {**(TINY.settings or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
-        scope = Scope(**{**vars(TINY), "methods": [method], "settings": options})
-        return expand(load_preset("figure8"), scope)[0]
+def scope_of(method: str, **settings: object) -> Scope:
+    """A tiny part of Figure 8: a method, and options on top of the usual ones, with `__` for the dot."""
+    options = {key.replace("__", "."): value for key, value in settings.items()}
+    return replace(TINY, methods=[method], settings={**(TINY.settings or {}), **options})
 
-    run("figure8", tmp_path, Scope(**{**vars(TINY), "methods": ["fedcm"]}))
-    store = ResultStore(tmp_path / "results")
-    assert store.find(cell("fedcm")) == store.find(cell("fedcm[alpha=0.1]")) is not None
-    assert store.find(cell("fedcm[alpha=0.2]")) is None
-    assert store.find(cell("fedcm", local__clip=None)) is None  # set then, unset now
-    assert store.find(cell("fedcm", data__n_max=50)) is None  # unset then, set now
+
+def find(folder: Path, method: str, **settings: object) -> Path | None:
+    """The stored run of a method with these options."""
+    (cell,) = expand(load_preset("figure8"), scope_of(method, **settings))
+    return ResultStore(folder / "results").find(cell)
+
+
+def test_a_run_is_found_by_what_it_was_not_by_how_it_was_asked_for(tmp_path: Path) -> None:
+    run("figure8", tmp_path, scope_of("fedcm", local__drop_last=True))
+    assert find(tmp_path, "fedcm", local__drop_last=True) is not None
+    assert find(tmp_path, "fedcm") is None
+    run("figure8", tmp_path, scope_of("fedcm"))
+    assert find(tmp_path, "fedcm") == find(tmp_path, "fedcm[alpha=0.1]") is not None
+    assert find(tmp_path, "fedcm[alpha=0.2]") is None
+    assert find(tmp_path, "fedcm", local__clip=None) is None  # set then, unset now
+    assert find(tmp_path, "fedcm", data__n_max=50) is None  # unset then, set now
 
 
 def test_auto_is_found_by_what_it_becomes_and_by_nothing_else(tmp_path: Path) -> None:
-    def scope(**settings: object) -> Scope:
-        given = {key.replace("__", "."): value for key, value in settings.items()}
-        return replace(TINY, settings={**(TINY.settings or {}), **given})
-
-    def found(**settings: object) -> bool:
-        return (
-            ResultStore(tmp_path / "results").find(expand(load_preset("figure8"), scope(**settings))[0])
-            is not None
-        )
-
-    run("figure8", tmp_path, scope(model__name="cnn", data__imbalance=0.5, partition__name="fedgrab"))
     held = {"model__name": "cnn", "data__imbalance": 0.5, "partition__name": "fedgrab"}
-    assert found(**held)
+    run("figure8", tmp_path, scope_of("FedAvg", **held))
+    assert find(tmp_path, "FedAvg", **held)
     for key in held:
-        assert not found(**{**held, key: "auto"}), key
-    run("figure8", tmp_path, scope(model__name="auto", data__imbalance="auto"))
-    assert found(model__name="auto", data__imbalance="auto", partition__name="auto", partition__beta=0.6)
-    assert found(model__name="mlp", data__imbalance=0.1, partition__name="equal")
+        assert not find(tmp_path, "FedAvg", **{**held, key: "auto"}), key
+    auto = {"model__name": "auto", "data__imbalance": "auto"}
+    run("figure8", tmp_path, scope_of("FedAvg", **auto))
+    assert find(tmp_path, "FedAvg", **auto, partition__name="auto", partition__beta=0.6)
+    assert find(tmp_path, "FedAvg", model__name="mlp", data__imbalance=0.1, partition__name="equal")
 
 
 def test_a_run_on_own_data_is_found_again_until_the_data_changes(
@@ -241,9 +232,7 @@ def test_a_run_on_own_data_is_found_again_until_the_data_changes(
     monkeypatch.chdir(tmp_path)
     rows = "x,y\n" + "".join(f"{i % 7}.5,{i % 2}\n" for i in range(200))
     Path("own.csv").write_text(rows)
-    own = replace(
-        TINY, dataset=["own.csv"], settings={**(TINY.settings or {}), "data.label": "y", "data.imbalance": "none"}
-    )
+    own = replace(scope_of("FedWCM", data__label="y", data__imbalance="none"), dataset=["own.csv"])
     run("figure8", tmp_path, own)
     store, preset = ResultStore(tmp_path / "results"), load_preset("figure8")
     assert store.find(expand(preset, own)[0]) is not None
@@ -258,7 +247,7 @@ def test_a_run_on_own_data_is_found_again_until_the_data_changes(
 
 
 def test_the_fingerprint_is_of_what_changes_the_result() -> None:
-    (cell,) = expand(load_preset("figure8"), Scope(**{**vars(TINY), "methods": ["FedAvg"]}))
+    (cell,) = expand(load_preset("figure8"), scope_of("FedAvg"))
     named = Cell(cell.point, cell.seed, {**cell.settings, "run.name": "x", "run.backend": "sequential"})
     longer = Cell(cell.point, cell.seed, {**cell.settings, "run.rounds": 99})
     assert named.fingerprint == cell.fingerprint != longer.fingerprint
@@ -278,7 +267,7 @@ def test_labels_with_commas_are_chosen_by_name(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_estimates_are_those_of_stored_runs() -> None:
-    (cell,) = expand(load_preset("figure8"), Scope(**{**vars(TINY), "methods": ["FedAvg"]}))
+    (cell,) = expand(load_preset("figure8"), scope_of("FedAvg"))
 
     class Stored:
         def run_times(self) -> Iterator[tuple[Settings, float]]:
@@ -338,18 +327,6 @@ def test_an_option_for_all_reaches_every_run_and_one_that_a_method_fixes_is_refu
         cells(["fedcm"], run__seed=3)
 
 
-def test_a_run_with_an_option_set_does_not_stand_for_the_default(tmp_path: Path) -> None:
-    def found(**settings: object) -> bool:
-        options = {**(TINY.settings or {}), **{key.replace("__", "."): value for key, value in settings.items()}}
-        (cell,) = expand(load_preset("figure8"), replace(TINY, methods=["fedavg"], settings=options))
-        return ResultStore(tmp_path / "results").find(cell) is not None
-
-    options = {**(TINY.settings or {}), "local.drop_last": True}
-    run("figure8", tmp_path, replace(TINY, methods=["fedavg"], settings=options))
-    assert found(local__drop_last=True)
-    assert not found()
-
-
 def test_a_method_of_ones_own_has_a_forecast() -> None:
     (cell,) = expand(load_preset("figure8"), replace(TINY, methods=["tests.specimens:Mime"]))
     assert seconds_here([cell]) is not None
@@ -357,8 +334,6 @@ def test_a_method_of_ones_own_has_a_forecast() -> None:
 
 @pytest.mark.parametrize("name", ["figure8", "appendix-b"])
 def test_a_run_that_diverged_before_it_was_tested_is_shown_as_such(name: str, tmp_path: Path) -> None:
-    settings = {**(TINY.settings or {}), "local.lr": 1e30, "local.clip": None, "run.eval_every": 2}
-    scope = replace(TINY, methods=["fedavg"], settings=settings, only={})
-    table, _ = run(name, tmp_path, scope)
+    table, _ = run(name, tmp_path, scope_of("fedavg", local__lr=1e30, local__clip=None, run__eval_every=2))
     assert "diverged" in table
     assert "not run" not in table

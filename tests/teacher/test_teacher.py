@@ -1,7 +1,7 @@
 """Laws of a teacher: its file, the clients' loss that listens to it, and CLIP as the one who is asked."""
 
 import math
-import subprocess
+import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,6 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 import fedwcm
 from fedwcm.core.batch import InMemoryFederation
 from fedwcm.data import Dataset, load_dataset
-from fedwcm.experiment.records import RoundRecord
 from fedwcm.losses.distillation import Distillation
 from fedwcm.methods.clip2fl import CLIP2FL
 from fedwcm.methods.fedavg import FedAvg
@@ -26,13 +25,8 @@ from fedwcm.teacher.__main__ import main
 from tests.factories import BY_STEPS, CLASSES, Bench, Clusters, clusters, mlp, population
 from tests.specimens import ByAutograd
 
-CHEAP: dict[str, Any] = {
-    "features": 20,
-    "match_steps": 20,
-    "feature_lr": 1.0,
-    "retrain_epochs": 50,
-    "retrain_lr": 0.1,
-}
+CREFF = {"features": 20, "match_steps": 20, "feature_lr": 1.0, "retrain_epochs": 50, "retrain_lr": 0.1}
+CHEAP = {f"method.{key}": value for key, value in CREFF.items()}
 """CReFF with a tenth of its usual work on the server."""
 
 
@@ -106,13 +100,8 @@ def test_teacher_of_another_seeds_split_is_refused_though_the_labels_are_the_sam
     other = load_dataset((x, y), seed=1)
     assert np.array_equal(other.y_train, load_dataset((x, y), seed=0).y_train)
     Teacher.of(other, numbers(48, 3).float(), numbers(3, 2).float()).write(path)
-    options: dict[str, Any] = {
-        "dataset": (x, y),
-        "clients": 3,
-        "imbalance": 0.5,
-        "rounds": 1,
-        "loss": Distillation(teacher=str(path)),
-    }
+    loss = Distillation(teacher=str(path))
+    options: Any = {"dataset": (x, y), "clients": 3, "imbalance": 0.5, "rounds": 1, "loss": loss}
     with pytest.raises(ValueError, match=r"t\.safetensors was made for different training samples"):
         fedwcm.run("fedavg", seed=0, **options)
     assert fedwcm.run("fedavg", seed=1, **options).summary.rounds == 1
@@ -274,21 +263,10 @@ def digits_teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def interrupted(after: int) -> Any:
-    """Progress that presses Ctrl-C after a round."""
-
-    def press(number: int, record: RoundRecord) -> None:
-        if number == after:
-            raise KeyboardInterrupt
-
-    return SimpleNamespace(start=lambda *_: None, round=press, close=lambda: None)
-
-
 def test_creff_and_clip2fl_beat_fedavg_on_the_rare_classes_of_the_digits(digits_teacher: Path) -> None:
-    cheap = {f"method.{key}": value for key, value in CHEAP.items()}
     taught = {f"{part}.teacher": str(digits_teacher) for part in ("method", "loss")}
     few = {}
-    for name, settings in {"fedavg": {}, "creff": cheap, "clip2fl": cheap | taught}.items():
+    for name, settings in {"fedavg": {}, "creff": CHEAP, "clip2fl": CHEAP | taught}.items():
         run = fedwcm.run(
             name, dataset="digits", clients=20, participation=0.5, rounds=12, eval_every=12, settings=settings
         )
@@ -297,14 +275,15 @@ def test_creff_and_clip2fl_beat_fedavg_on_the_rare_classes_of_the_digits(digits_
     assert few["clip2fl"] > few["fedavg"] + 0.1
 
 
-def test_the_example_of_an_own_teacher_makes_a_file_that_clip2fl_trains_with(tmp_path: Path) -> None:
+def test_the_example_of_an_own_teacher_makes_a_file_that_clip2fl_trains_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = Path(__file__).parents[2] / "examples" / "own-teacher" / "make_teacher.py"
     file = tmp_path / "teacher.safetensors"
-    command = [sys.executable, str(script), "--dataset", "digits", "--out", str(file)]
-    message = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "1,438 samples" in message
-    cheap = {f"method.{option}": value for option, value in CHEAP.items()}
-    settings = {**cheap, "method.teacher": str(file), "loss.teacher": str(file)}
+    monkeypatch.setattr(sys, "argv", [str(script), "--dataset", "digits", "--out", str(file)])
+    runpy.run_path(str(script), run_name="__main__")
+    assert "1,438 samples" in capsys.readouterr().out
+    settings = {**CHEAP, "method.teacher": str(file), "loss.teacher": str(file)}
     result = fedwcm.run("clip2fl", settings=settings, dataset="digits", clients=5, participation=1.0, rounds=2)
     assert result.summary.final_accuracy > 0.2
 
@@ -314,13 +293,7 @@ def test_a_teacher_that_has_changed_is_noticed(tmp_path: Path) -> None:
     logits = torch.nn.functional.one_hot(torch.from_numpy(digits.y_train), 10).float()
     Teacher.of(digits, logits, torch.eye(10)).write(file)
     settings = {"loss.name": "distillation", "loss.teacher": str(file)}
-    options: dict[str, Any] = {
-        "dataset": "digits",
-        "clients": 4,
-        "rounds": 1,
-        "report": False,
-        "settings": settings,
-    }
+    options: Any = {"dataset": "digits", "clients": 4, "rounds": 1, "report": False, "settings": settings}
     fedwcm.compare(["fedavg"], [0], tmp_path / "c", **options)
     fedwcm.compare(["fedavg"], [0], tmp_path / "c", **options)
     run = tmp_path / "c" / "runs" / "fedavg-seed0"
