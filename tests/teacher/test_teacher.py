@@ -26,7 +26,7 @@ from tests.factories import BY_STEPS, CLASSES, Bench, Clusters, clusters, mlp, p
 from tests.specimens import ByAutograd
 
 CREFF = {"features": 20, "match_steps": 20, "feature_lr": 1.0, "retrain_epochs": 50, "retrain_lr": 0.1}
-CHEAP = {f"method.{key}": value for key, value in CREFF.items()}
+CHEAP: dict[str, Any] = {f"method.{key}": value for key, value in CREFF.items()}
 """CReFF with a tenth of its usual work on the server."""
 
 

@@ -20,7 +20,7 @@ from fedwcm.reports.series import (
 )
 from fedwcm.reports.shared_figures import client_bars, confusion, probability_figures, split
 from fedwcm.reports.statistics import MARGIN, Difference, spread_if_any
-from fedwcm.reports.table import FIRST, against_best, pairs, tasks_of
+from fedwcm.reports.table import FIRST, tasks_of
 
 MANY_METHODS, MANY_CLASSES = 8, 20
 """Methods, or classes, from which the accuracy per class is a heat map."""
@@ -169,8 +169,8 @@ def paired_differences(groups: Sequence[MethodRuns]) -> Intervals | None:
     tasks = tasks_of(groups)
     rows: dict[str, list[Difference | None]] = {}
     for task in tasks:
-        rare = {(pair.method, pair.other): pair for pair in pairs(task, "few")}
-        for pair in against_best(pairs(task)):
+        rare = {(pair.method, pair.other): pair for pair in task.pairs("few")}
+        for pair in task.against_best():
             name = f"{pair.other} ({task.name})" if len(tasks) > 1 else pair.other
             if pair.test is not None:
                 one, other = pair.method, pair.other
@@ -178,7 +178,7 @@ def paired_differences(groups: Sequence[MethodRuns]) -> Intervals | None:
                 rows[name] = [pair, few if few is not None and few.test is not None else None]
     if not rows:
         return None
-    best = against_best(pairs(tasks[0]))[0].method if len(tasks) == 1 else "the best of its task"
+    best = tasks[0].against_best()[0].method if len(tasks) == 1 else "the best of its task"
     series = [
         _estimates(name, [row[i] for row in rows.values()])
         for i, name in enumerate(("all classes", "rare classes"))

@@ -17,7 +17,7 @@ from fedwcm.reports.run_figures import run_figures
 from fedwcm.reports.series import milestones
 from fedwcm.reports.styles import fixed_styles, styles_of
 from fedwcm.reports.sweep import Sweep, sweep_figures, sweep_of
-from fedwcm.reports.table import Row, columns_of, method_name, rows_of, spread_of, swept_options
+from fedwcm.reports.table import Row, columns_of, rows_of, spread_of
 from fedwcm.reports.verdicts import comparison_headline, default_target
 from fedwcm.reports.warnings import warnings
 
@@ -226,8 +226,8 @@ def _table(groups: Sequence[MethodRuns], target: float | None) -> Table:
 
 def _styles(groups: Sequence[MethodRuns], best: Sequence[str]) -> dict[str, int]:
     """Choose styles: a method of the package has the same everywhere, and settings in a grid share a colour."""
-    if any(swept_options(group) for group in groups):
-        series = {group.label: (method_name(group), str(swept_options(group))) for group in groups}
+    if any(group.swept for group in groups):
+        series = {group.label: (group.method, str(group.swept)) for group in groups}
         styles = styles_of(list(series.values()))
         return {label: styles[one] for label, one in series.items()}
     return fixed_styles([*best, *(group.label for group in groups if group.label not in best)])

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwcm.config.schema import COMPONENTS
-from fedwcm.config.settings import Settings
+from fedwcm.config.settings import RESULT_NEUTRAL, Settings
 from fedwcm.experiment.folder import ComparisonFolder, RunFolder, find_runs
+from fedwcm.experiment.records import Summary
 from fedwcm.experiment.run import Run
+
+NOT_APPLICABLE = "–"
+"""Stands for the value of an option that another comparison's grid varied and this group does not have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +28,32 @@ class MethodRuns:
         return tuple(run for run in self.runs if run.finished) or self.runs
 
     @property
+    def summaries(self) -> list[Summary]:
+        """How the finished runs ended."""
+        return [run.summary for run in self.runs if run.summary is not None]
+
+    @property
     def diverged(self) -> int:
         return sum(run.diverged is not None for run in self.runs)
 
     @property
     def settings(self) -> Settings:
         return self.runs[0].settings
+
+    @property
+    def swept(self) -> dict[str, str]:
+        """The values of the options that the comparison's grid varied."""
+        return {k: str(self.settings.get(k, "none")) for k in self.runs[0].swept if k not in RESULT_NEUTRAL}
+
+    @property
+    def method(self) -> str:
+        """The name of the method as it was typed, without swept options."""
+        return str(self.settings.get("run.name", self.label)) if self.swept else self.label
+
+    def values_of(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return the values of these options; `NOT_APPLICABLE` for one that the method does not have."""
+        own = {key: str(value) for key, value in self.settings.items()} | self.swept
+        return {key: own.get(key, NOT_APPLICABLE if key.split(".")[0] in COMPONENTS else "none") for key in keys}
 
 
 def load_runs(folders: Sequence[Path]) -> list[MethodRuns]:

@@ -7,10 +7,9 @@ import numpy as np
 
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
-from fedwcm.metrics.classification import ShotRule, shot_groups
 from fedwcm.reports.figures import Curve, Curves, Figure, Scatter, ScatterSeries
 from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric
+from fedwcm.reports.series import Reader, class_share, curve, head_to_tail, layers, metric, shots_of
 from fedwcm.reports.shared_figures import (
     client_bars,
     confusion,
@@ -184,9 +183,7 @@ def class_scatter(run: Run) -> Scatter | None:
         return None
     tested = {i: accuracy for i, accuracy in enumerate(accuracies) if accuracy is not None}
     series = []
-    counts = np.array(run.train_counts)
-    rule: ShotRule = "share" if run.settings.get("run.shot_groups") == "share" else "range"
-    for shot, members in (shot_groups(counts, rule) or {"classes": np.arange(len(counts))}).items():
+    for shot, members in (shots_of(run) or {"classes": np.arange(len(run.train_counts))}).items():
         chosen = [i for i in head_to_tail(run) if i in members and i in tested]
         if chosen:
             shares = [class_share(run, i) for i in chosen]

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from fedwcm.core.types import Ints
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
+from fedwcm.metrics.classification import ShotRule, shot_groups
 from fedwcm.reports.figures import Bar, Curve, thin_curve
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import spread, spread_if_any
@@ -70,6 +72,12 @@ def head_to_tail(run: Run) -> list[int]:
     """Return the classes present in the training data, the most frequent first."""
     present = [index for index, count in enumerate(run.train_counts) if count]
     return sorted(present, key=lambda index: -run.train_counts[index])
+
+
+def shots_of(run: Run) -> dict[str, Ints]:
+    """Return the classes with many, medium and few training samples; nothing where their number is not known."""
+    rule: ShotRule = "share" if run.settings.get("run.shot_groups") == "share" else "range"
+    return shot_groups(np.array(run.train_counts), rule) if any(run.train_counts) else {}
 
 
 def class_share(run: Run, index: int) -> float:

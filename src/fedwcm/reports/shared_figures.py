@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedwcm.core.types import Ints
-from fedwcm.experiment.records import PartitionRecord, Summary
+from fedwcm.experiment.records import PartitionRecord
 from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves, Figure, Heatmap, Matrix, Number, thin_curve
 from fedwcm.reports.load import MethodRuns
@@ -123,8 +123,7 @@ def even_shares(weights: Sequence[float]) -> list[float]:
 
 
 def _confusions(group: MethodRuns) -> list[Ints]:
-    summaries = [run.summary for run in group.runs if run.summary is not None]
-    return [np.array(summary.confusion) for summary in summaries if summary.confusion]
+    return [np.array(summary.confusion) for summary in group.summaries if summary.confusion]
 
 
 def _row_shares(matrices: Sequence[Ints], order: list[int]) -> list[list[Number]]:
@@ -202,9 +201,8 @@ def fine_tuned_bars(run: Run) -> Bars | None:
 def _accuracies(group: MethodRuns) -> dict[str, list[float]]:
     """Return the accuracies of each client over the seeds."""
     by_client: dict[str, list[float]] = {}
-    for run in group.runs:
-        accuracies: Mapping[str, float] = (run.summary.client_accuracy if run.summary else None) or {}
-        for name, value in accuracies.items():
+    for summary in group.summaries:
+        for name, value in (summary.client_accuracy or {}).items():
             by_client.setdefault(name, []).append(value)
     return by_client
 
@@ -223,7 +221,7 @@ MOVED = (
 
 def probability_figures(groups: Sequence[MethodRuns]) -> list[Figure]:
     """Return the figures that these runs have numbers for."""
-    unbalanced = any(summary.has_unbalanced_test_set for group in groups for summary in _summaries(group))
+    unbalanced = any(summary.has_unbalanced_test_set for group in groups for summary in group.summaries)
     figures = [
         _trade_off(groups, "balanced_accuracy", "balanced accuracy") if unbalanced else None,
         _trade_off(groups, "few", "accuracy of rare classes"),
@@ -232,15 +230,11 @@ def probability_figures(groups: Sequence[MethodRuns]) -> list[Figure]:
     return [figure for figure in figures if figure is not None]
 
 
-def _summaries(group: MethodRuns) -> list[Summary]:
-    return [run.summary for run in group.counted if run.summary is not None]
-
-
 def _trade_off(groups: Sequence[MethodRuns], key: str, title: str) -> Curves | None:
     curves = [curve for group in groups if (curve := _moved_curve(group, key)) is not None]
     if not curves:
         return None
-    chosen = any(summary.chosen_strength is not None for group in groups for summary in _summaries(group))
+    chosen = any(summary.chosen_strength is not None for group in groups for summary in group.summaries)
     point = "the t that is best on the validation data" if chosen else "the model as it was trained (t = 0)"
     return Curves(
         key=f"trade-off-{key.replace('_', '-')}",
@@ -257,7 +251,7 @@ def _trade_off(groups: Sequence[MethodRuns], key: str, title: str) -> Curves | N
 
 def _moved_curve(group: MethodRuns, key: str) -> Curve | None:
     """Return the mean curve of a method over its seeds, at the strengths that all of them have."""
-    runs = [(summary.trade_off, summary.chosen_strength or 0.0) for summary in _summaries(group)]
+    runs = [(summary.trade_off, summary.chosen_strength or 0.0) for summary in group.summaries]
     tables = [(_by_strength(columns, key), chosen) for columns, chosen in runs if columns is not None]
     shared = sorted(set.intersection(*(set(table) for table, _ in tables))) if tables else []
     if not shared:
@@ -292,7 +286,7 @@ def _reliability(groups: Sequence[MethodRuns]) -> Curves | None:
 
 def _reliability_curve(group: MethodRuns) -> Curve | None:
     """Return the accuracy over the confidence, of the test samples of all seeds together."""
-    tables = [summary.reliability for summary in _summaries(group) if summary.reliability is not None]
+    tables = [summary.reliability for summary in group.summaries if summary.reliability is not None]
     if not tables:
         return None
     samples = np.array([table["samples"] for table in tables], dtype=float)

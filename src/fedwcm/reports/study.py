@@ -8,7 +8,7 @@ from fedwcm.reports.figures import Curves
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.paper import draw_panels
 from fedwcm.reports.series import curves, metric
-from fedwcm.reports.table import OWN, against_best, pairs, rows_of, tasks_of
+from fedwcm.reports.table import OWN, rows_of, tasks_of
 from fedwcm.reports.table_files import cell_text, latex, spread_numbers
 from fedwcm.utils.text import format_csv, format_markdown
 
@@ -40,7 +40,7 @@ def cells_of(groups: Groups, column: str) -> dict[str, dict[str, Cell]]:
     cells: dict[str, dict[str, Cell]] = {}
     for data, own in groups.items():
         (task,) = tasks_of(own)
-        against = against_best(pairs(task, column))
+        against = task.against_best(column)
         leader = against[0].method if against and all(pair.verdict == "better" for pair in against) else None
         rows = {row.label: row for row in rows_of(own)}
         for label, row in ((group.label, rows[group.label]) for group in own):

@@ -6,22 +6,10 @@ from dataclasses import dataclass
 from fedwcm.config.schema import SelectBy
 from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.reports.figures import Bar, Bars, Curve, Curves
-from fedwcm.reports.load import MethodRuns
+from fedwcm.reports.load import NOT_APPLICABLE, MethodRuns
 from fedwcm.reports.statistics import Spread
 from fedwcm.reports.styles import styles_of
-from fedwcm.reports.table import (
-    FIRST,
-    NOT_APPLICABLE,
-    Task,
-    chosen_options,
-    makes_task,
-    method_name,
-    spread_of,
-    swept_keys,
-    swept_options,
-    tasks_of,
-    values_of,
-)
+from fedwcm.reports.table import FIRST, Task, chosen_options, makes_task, spread_of, swept_keys, tasks_of
 from fedwcm.utils.json_record import is_number
 
 LOG_RATIO = 8.0
@@ -66,7 +54,7 @@ class Sweep:
 
 def sweep_of(groups: Sequence[MethodRuns]) -> Sweep | None:
     """Return the view of a grid; None where no option was varied."""
-    if not any(swept_options(group) for group in groups):
+    if not any(group.swept for group in groups):
         return None
     tasks, tuned = tasks_of(groups), tuned_options(groups)
     choices = [_choice(task, group) for task in tasks for group in best_settings(task).groups] if tuned else []
@@ -100,7 +88,7 @@ def best_settings(task: Task) -> Task:
     column = task.first if metric is None else VALIDATION_METRICS[metric]
     best: dict[str, MethodRuns] = {}
     for group in task.groups:
-        name = method_name(group)
+        name = group.method
         if name not in best or _score(group, column) > _score(best[name], column):
             best[name] = group
     return Task(task.name, tuple(best.values()))
@@ -117,20 +105,20 @@ def _score(group: MethodRuns, column: str) -> float:
 
 
 def _choice(task: Task, group: MethodRuns) -> Choice:
-    return Choice(task.name, method_name(group), chosen_options(group), spread_of(group, task.first))
+    return Choice(task.name, group.method, chosen_options(group), spread_of(group, task.first))
 
 
 def _over_option(groups: Sequence[MethodRuns], key: str) -> Curves | Bars | None:
     lines: dict[tuple[str, str], list[tuple[object, Spread]]] = {}
     first = Task("", tuple(groups)).first
     for group in groups:
-        others = ", ".join(f"{k}={v}" for k, v in swept_options(group).items() if k != key)
-        text, value = values_of(group, [key])[key], group.settings.get(key)
+        others = ", ".join(f"{k}={v}" for k, v in group.swept.items() if k != key)
+        text, value = group.values_of([key])[key], group.settings.get(key)
         if text == NOT_APPLICABLE:
             continue
         if (accuracy := spread_of(group, first)) is not None and not group.diverged:
             shown = value if is_number(value) else text
-            lines.setdefault((method_name(group), others), []).append((shown, accuracy))
+            lines.setdefault((group.method, others), []).append((shown, accuracy))
     values = list(dict.fromkeys(value for line in lines.values() for value, _ in line))
     if len(values) < 2:
         return None
@@ -178,12 +166,12 @@ def _curve(name: str, line: Sequence[tuple[object, Spread]], style: int) -> Curv
 
 def _pivot(groups: Sequence[MethodRuns]) -> Pivot:
     *others, last = keys = swept_keys(groups)
-    values = tuple(dict.fromkeys(values_of(group, keys)[last] for group in groups))
+    values = tuple(dict.fromkeys(group.values_of(keys)[last] for group in groups))
     cells: dict[tuple[str, ...], dict[str, Spread | None]] = {}
     first = Task("", tuple(groups)).first
     for group in groups:
-        options = values_of(group, keys)
-        row = (method_name(group), *(options[key] for key in others))
+        options = group.values_of(keys)
+        row = (group.method, *(options[key] for key in others))
         cells.setdefault(row, {})[options[last]] = None if group.diverged else spread_of(group, first)
     rows = tuple((row, tuple(columns.get(value) for value in values)) for row, columns in cells.items())
     return Pivot(FIRST[first].capitalize(), ("method", *others), last, values, rows)

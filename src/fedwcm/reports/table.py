@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwcm.config.schema import COMPONENTS
-from fedwcm.config.settings import RESULT_NEUTRAL
 from fedwcm.core.types import Ints
 from fedwcm.experiment.run import Run
 from fedwcm.reports.load import MethodRuns, differing
@@ -58,9 +56,6 @@ COSTS = ("seconds_per_round", "megabytes_per_round", "seconds", "megabytes")
 """What a run takes, beside what it reaches."""
 
 LOWER_IS_BETTER = (*COSTS, "client_std")
-
-NOT_APPLICABLE = "–"
-"""Stands for the value of an option that another comparison's grid varied and this group does not have."""
 
 TASK_SECTIONS = ("data", "partition")
 """Sections whose options make another task: results on different tasks are not ranked against each other."""
@@ -127,6 +122,47 @@ class Task:
         measured = [run.outcome.selected_accuracy is not None for run in self.evaluated]
         return bool(measured) and all(measured)
 
+    def pairs(self, column: str | None = None) -> list[Difference]:
+        """Compare the methods with each other, over finished runs; none with a diverged run takes part."""
+        column = column or self.first
+        values: dict[str, dict[Hashable, float]] = {}
+        for group in self.groups:
+            numbers = {str(run.seed): number_of(run, column) for run in group.counted if run.finished}
+            known: dict[Hashable, float] = {seed: value for seed, value in numbers.items() if value is not None}
+            if known and not group.diverged:
+                values[group.label] = known
+        margin = 0.0 if column in COSTS else MARGIN
+        return differences(values, lower_is_better=column in LOWER_IS_BETTER, margin=margin)
+
+    def against_best(self, column: str | None = None) -> list[Difference]:
+        """Return the pairs of the best method, its nearest rival first."""
+        pairs = self.pairs(column)
+        return [pair for pair in pairs if pair.method == pairs[0].method]
+
+    def row_interval(self, pair: Difference) -> tuple[float, float] | None:
+        """Return the interval of the lead of one method's models over the other's that the test rows leave open.
+
+        Rows are resampled, trained models are not: a second source of evidence, about these models only. A row
+        counts by its mean over the seeds that both methods have. None without rows that were kept, or with test
+        sets of unequal size.
+        """
+        hits = [self._row_hits(method) for method in (pair.method, pair.other)]
+        shared = sorted(set.intersection(*map(set, hits)))
+        leads = [hits[0][seed] - hits[1][seed] for seed in shared if hits[0][seed].shape == hits[1][seed].shape]
+        if not leads or len({len(lead) for lead in leads}) > 1 or len(leads) < len(shared):
+            return None
+        return bootstrap_interval(np.mean(leads, axis=0))
+
+    def _row_hits(self, method: str) -> dict[str, Ints]:
+        kept: dict[str, Ints] = {}
+        for run in (run for group in self.groups if group.label == method for run in group.counted):
+            hits = None if run.summary is None else run.summary.row_hits
+            accuracy = number_of(run, self.first)
+            # Of the model that is compared: a run may have kept another one than that of its last round.
+            if hits is not None and accuracy is not None and len(hits) and abs(hits.mean() - accuracy) < 1e-6:
+                kept[str(run.seed)] = hits
+        return kept
+
 
 def columns_of(rows: Sequence[Row]) -> dict[str, str]:
     """Return the columns in which any row has a number, with headings; first what ranks the rows.
@@ -182,8 +218,8 @@ def _rank_rows(task: Task, positions: dict[str, int], swept: Sequence[str], colu
     rows = [
         Row(
             label=group.label,
-            method=method_name(group),
-            options=values_of(group, swept),
+            method=group.method,
+            options=group.values_of(swept),
             position=positions[group.label],
             task=task.name,
             runs=len(group.runs),
@@ -205,19 +241,9 @@ def _rank(row: Row, column: str, enough: int) -> tuple[bool, bool, float]:
     return row.diverged > 0, value is None or value.runs < enough, float("inf") if value is None else -value.mean
 
 
-def method_name(group: MethodRuns) -> str:
-    """Return the name of the method as it was typed, without swept options."""
-    return str(group.settings.get("run.name", group.label)) if swept_options(group) else group.label
-
-
-def swept_options(group: MethodRuns) -> dict[str, str]:
-    """Return the values of the options that the comparison's grid varied."""
-    return {key: str(group.settings.get(key, "none")) for key in group.runs[0].swept if key not in RESULT_NEUTRAL}
-
-
 def chosen_options(group: MethodRuns) -> str:
     """Return the swept options that a user may choose, as text: those that do not make another task."""
-    return ", ".join(f"{key}={value}" for key, value in swept_options(group).items() if not makes_task(key))
+    return ", ".join(f"{key}={value}" for key, value in group.swept.items() if not makes_task(key))
 
 
 def makes_task(key: str) -> bool:
@@ -227,13 +253,7 @@ def makes_task(key: str) -> bool:
 
 def swept_keys(groups: Sequence[MethodRuns]) -> list[str]:
     """Return the options that the grid of any of the comparisons varied."""
-    return list(dict.fromkeys(key for group in groups for key in swept_options(group)))
-
-
-def values_of(group: MethodRuns, keys: Sequence[str]) -> dict[str, str]:
-    """Return the values of these options; `NOT_APPLICABLE` for one that the group does not have."""
-    own = {key: str(value) for key, value in group.settings.items()} | swept_options(group)
-    return {key: own.get(key, NOT_APPLICABLE if key.split(".")[0] in COMPONENTS else "none") for key in keys}
+    return list(dict.fromkeys(key for group in groups for key in group.swept))
 
 
 def number_of(run: Run, column: str) -> float | None:
@@ -250,60 +270,15 @@ def number_of(run: Run, column: str) -> float | None:
     return seconds_per_round(run) if column == "seconds_per_round" else run.outcome.number(*column.split(".", 1))
 
 
-def pairs(task: Task, column: str | None = None) -> list[Difference]:
-    """Compare the methods of a task with each other, over finished runs; none with a diverged run takes part."""
-    column = column or task.first
-    values: dict[str, dict[Hashable, float]] = {}
-    for group in task.groups:
-        numbers = {str(run.seed): number_of(run, column) for run in group.counted if run.finished}
-        known: dict[Hashable, float] = {seed: value for seed, value in numbers.items() if value is not None}
-        if known and not group.diverged:
-            values[group.label] = known
-    margin = 0.0 if column in COSTS else MARGIN
-    return differences(values, lower_is_better=column in LOWER_IS_BETTER, margin=margin)
-
-
-def row_interval(task: Task, pair: Difference) -> tuple[float, float] | None:
-    """Return the interval of the lead of one method's models over the other's that the test rows leave open.
-
-    Rows are resampled, trained models are not: a second source of evidence, about these models only. A row counts
-    by its mean over the seeds that both methods have. None without rows that were kept, or with test sets of
-    unequal size.
-    """
-    hits = [_row_hits(task, method) for method in (pair.method, pair.other)]
-    shared = sorted(set.intersection(*map(set, hits)))
-    leads = [hits[0][seed] - hits[1][seed] for seed in shared if hits[0][seed].shape == hits[1][seed].shape]
-    if not leads or len({len(lead) for lead in leads}) > 1 or len(leads) < len(shared):
-        return None
-    return bootstrap_interval(np.mean(leads, axis=0))
-
-
-def _row_hits(task: Task, method: str) -> dict[str, Ints]:
-    runs = [run for group in task.groups if group.label == method for run in group.counted]
-    found: dict[str, Ints] = {}
-    for run in runs:
-        hits = None if run.summary is None else run.summary.row_hits
-        accuracy = number_of(run, task.first)
-        # Of the model that is compared: a run may have kept another one than that of its last round.
-        if hits is not None and accuracy is not None and len(hits) and abs(hits.mean() - accuracy) < 1e-6:
-            found[str(run.seed)] = hits
-    return found
-
-
 def verdicts_of(task: Task) -> dict[str, str]:
     """Say how each method compares with the best of its task."""
     marks = {group.label: "diverged" if group.diverged else "–" for group in task.groups}
-    against = against_best(pairs(task))
+    against = task.against_best()
     if against:
         sure = all(pair.verdict in ("better", "equivalent") for pair in against)
         marks[against[0].method] = "best" if sure else "highest"
         marks |= {pair.other: _against(pair) for pair in against}
     return marks
-
-
-def against_best(differences: Sequence[Difference]) -> list[Difference]:
-    """Return the pairs of the best method, its nearest rival first."""
-    return [pair for pair in differences if pair.method == differences[0].method]
 
 
 def _against(pair: Difference) -> str:
@@ -341,7 +316,7 @@ def _mark(task: Task, column: str) -> set[str]:
     """Return the best method in a column and, from `FEW_SEEDS` on, its equals; none of a single method."""
     if column.startswith("seconds") and any(run.shared_machine for group in task.groups for run in group.runs):
         return set()  # runs at the same time slow each other down
-    against = against_best(pairs(task, column))
+    against = task.against_best(column)
     means = {group.label: value.mean for group in task.groups if (value := spread_of(group, column)) is not None}
     if not against or len(set(means.values())) == 1:
         return set()

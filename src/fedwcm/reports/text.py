@@ -174,7 +174,7 @@ ACCURACIES = (
 
 def unbalanced_test_set(groups: Sequence[MethodRuns]) -> list[str]:
     """Return what to say if the test set is unbalanced, as SVHN's is, with the mean over its classes."""
-    summaries = [run.summary for group in groups for run in group.runs if run.summary]
+    summaries = [summary for group in groups for summary in group.summaries]
     sizes = next((summary.test_counts for summary in summaries if summary.has_unbalanced_test_set), None)
     if sizes is None:
         return []

@@ -7,24 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedwcm.experiment.run import Run
-from fedwcm.metrics.classification import shot_groups
 from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.series import milestones
+from fedwcm.reports.series import milestones, shots_of
 from fedwcm.reports.statistics import Difference, Spread
 from fedwcm.reports.sweep import best_settings, chosen_by, tuned_options
-from fedwcm.reports.table import (
-    FIRST,
-    Task,
-    against_best,
-    chosen_options,
-    method_name,
-    needed_text,
-    pairs,
-    row_interval,
-    sign,
-    spread_of,
-    tasks_of,
-)
+from fedwcm.reports.table import FIRST, Task, chosen_options, needed_text, sign, spread_of, tasks_of
 from fedwcm.reports.table_files import cell_text
 from fedwcm.reports.text import join_names
 
@@ -56,7 +43,7 @@ def verdict_records(groups: Sequence[MethodRuns]) -> list[dict[str, object]]:
         {"task": task.name, "metric": metric, **_record(pair), **_rows(task, pair, metric)}
         for task in tasks_of(groups)
         for metric in JUDGED
-        for pair in pairs(task, metric)
+        for pair in task.pairs(metric)
     ]
 
 
@@ -78,7 +65,7 @@ def _record(pair: Difference) -> dict[str, object]:
 
 
 def _rows(task: Task, pair: Difference, metric: str) -> dict[str, object]:
-    interval = row_interval(task, pair) if metric == task.first else None
+    interval = task.row_interval(pair) if metric == task.first else None
     return {} if interval is None else {"rows_low": interval[0], "rows_high": interval[1]}
 
 
@@ -88,7 +75,7 @@ def _lines(task: Task) -> list[str]:
     known = {label: accuracy for label, accuracy in tested.items() if accuracy is not None}
     if not known:
         return ["No run was tested."]
-    against = against_best(pairs(task))
+    against = task.against_best()
     has = "in the round selected on validation data has" if task.is_selected else "ends with"
     best = against[0].method if against else max(known, key=lambda label: known[label].mean)
     if not against:
@@ -102,7 +89,7 @@ def _lines(task: Task) -> list[str]:
 def _on_rows(task: Task, against: Sequence[Difference]) -> list[str]:
     """Return what the test rows say of the nearest pair that the seeds leave open."""
     pair = next((pair for pair in against if pair.verdict in ("undecided", "no verdict")), None)
-    interval = None if pair is None else row_interval(task, pair)
+    interval = None if pair is None else task.row_interval(pair)
     if pair is None or interval is None:
         return []
     low, high = interval
@@ -115,7 +102,7 @@ def _on_rows(task: Task, against: Sequence[Difference]) -> list[str]:
 
 def _on_rare_classes(task: Task, best: str) -> list[str]:
     """Say how the rare classes fare, of which the overall accuracy says little."""
-    against = against_best(pairs(task, "few"))
+    against = task.against_best("few")
     means = {group.label: spread_of(group, "few") for group in task.groups}
     known = {label: value for label, value in means.items() if value is not None}
     if not against or len({value.mean for value in known.values()}) == 1:
@@ -130,9 +117,7 @@ def _on_rare_classes(task: Task, best: str) -> list[str]:
 
 def _names(run: Run) -> str:
     """Return the names of the rare classes, if they are few and short."""
-    rule = "share" if run.settings.get("run.shot_groups") == "share" else "range"
-    groups = shot_groups(np.array(run.train_counts), rule) if any(run.train_counts) else {}  # type: ignore[arg-type]
-    names = [run.classes[index] for index in groups.get("few", ())]
+    names = [run.classes[index] for index in shots_of(run).get("few", ())]
     return f" ({join_names(names)})" if 0 < len(names) <= MOST_NAMED and max(map(len, names)) < 20 else ""
 
 
@@ -183,7 +168,7 @@ def _shortly_named(task: Task) -> Task:
 
 def _short_name(group: MethodRuns) -> str:
     options = chosen_options(group)
-    return f"{method_name(group)} ({options})" if options else method_name(group)
+    return f"{group.method} ({options})" if options else group.method
 
 
 def _judge(against: Sequence[Difference], means: dict[str, Spread]) -> list[str]:
