@@ -1,21 +1,20 @@
 """The figures of a comparison: one series per method, mean and spread over its seeds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from fedwcm.experiment.run import Run
 from fedwcm.reports.figures import Bar, Bars, Curves, Estimates, Figure, Heatmap, Intervals, Matrix
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.series import (
-    Reader,
-    bar,
+    Measure,
+    at_end,
+    class_accuracy,
     class_share,
     curves,
     head_to_tail,
     layers,
     megabytes,
     metric,
-    per_class,
     seconds_per_round,
 )
 from fedwcm.reports.shared_figures import client_bars, confusion, probability_figures, split
@@ -39,7 +38,7 @@ def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]
         class_figure(groups) if alike else None,
         over_rounds["few"],
         over_rounds["test-loss"],
-        shot_bars(groups),
+        _bars(SHOTS, groups, list(map(at_end, SHOTS.categories))),
         *probability_figures(groups),
         *own_metrics(groups, limit),
         over_rounds["train-loss"],
@@ -55,8 +54,8 @@ def comparison_figures(groups: Sequence[MethodRuns], limit: int) -> list[Figure]
         over_rounds["minority-angle"],
         confusion(groups) if alike else None,
         split([run for group in groups for run in group.runs]),
-        _cost(BYTES, groups, megabytes),
-        _cost(SECONDS, groups, seconds_per_round),
+        _bars(BYTES, groups, [megabytes]),
+        _bars(SECONDS, groups, [seconds_per_round]),
     ]
     return [figure for figure in figures if figure is not None]
 
@@ -236,7 +235,6 @@ def class_bars(groups: Sequence[MethodRuns]) -> Bars | None:
     order = sorted(
         {i for run in runs for i in head_to_tail(run)}, key=lambda i: -sum(class_share(r, i) for r in runs)
     )
-    readers = [per_class(index) for index in order]
     names = [runs[0].classes[i] for i in order]
     tails = {tuple(f"{class_share(run, i):.2g} %" for i in order) for run in runs}
     if len(tails) == 1:
@@ -250,7 +248,7 @@ def class_bars(groups: Sequence[MethodRuns]) -> Bars | None:
         y_label="test accuracy",
         bounds=(0, 1),
     )
-    return _filled_bars(figure, groups, readers)
+    return _bars(figure, groups, [class_accuracy(index) for index in order])
 
 
 SHOTS = Bars(
@@ -266,23 +264,14 @@ BYTES = Bars(
     key="bytes",
     title="Bytes of a round",
     caption="Sent and received, all clients together.",
-    categories=("",),
-    x_label="",
     y_label="MB",
 )
 SECONDS = Bars(
     key="seconds",
     title="Seconds of a round",
     caption="Evaluation included.",
-    categories=("",),
-    x_label="",
     y_label="seconds",
 )
-
-
-def shot_bars(groups: Sequence[MethodRuns]) -> Bars | None:
-    """Return the accuracy of the many-, medium- and few-shot classes, a bar per method."""
-    return _filled_bars(SHOTS, groups, [metric(shot) for shot in SHOTS.categories])
 
 
 def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
@@ -296,13 +285,7 @@ def layer_bars(groups: Sequence[MethodRuns]) -> Bars | None:
         x_label="layer",
         y_label="neuron concentration",
     )
-    return _filled_bars(figure, groups, [metric("concentration_layers", name) for name in names])
-
-
-def _cost(figure: Bars, groups: Sequence[MethodRuns], measure: Callable[[Run], float | None]) -> Bars | None:
-    """Return one bar per method."""
-    costs = {group.label: spread_if_any(map(measure, group.counted)) for group in groups}
-    return _with_bars(figure, [Bar.of(label, [cost]) for label, cost in costs.items() if cost])
+    return _bars(figure, groups, [at_end("concentration_layers", name) for name in names])
 
 
 def _fill(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves | None:
@@ -312,13 +295,10 @@ def _fill(figure: Curves, groups: Sequence[MethodRuns], limit: int) -> Curves | 
     return replace(figure, curves=lines, by_method=True)
 
 
-def _filled_bars(figure: Bars, groups: Sequence[MethodRuns], readers: Sequence[Reader]) -> Bars | None:
-    """Return the figure with a series per method, without those that have no values."""
-    bars = [bar(group.label, group.counted, readers) for group in groups]
-    return _with_bars(figure, [series for series in bars if any(value is not None for value in series.values)])
-
-
-def _with_bars(figure: Bars, bars: Sequence[Bar]) -> Bars | None:
+def _bars(figure: Bars, groups: Sequence[MethodRuns], measures: Sequence[Measure]) -> Bars | None:
+    """Return the figure with a series per method and a bar per measure, without methods that have no values."""
+    rows = {group.label: [spread_if_any(map(measure, group.counted)) for measure in measures] for group in groups}
+    bars = [Bar.of(label, values) for label, values in rows.items() if any(values)]
     if not bars:
         return None
     wide = len(figure.categories) * len(bars) > NARROW_BARS

@@ -104,9 +104,9 @@ class Bars(Figure):
 
     kind: ClassVar[str] = "bars"
 
-    categories: Sequence[str]
+    categories: Sequence[str] = ("",)
     bars: Sequence[Bar] = ()
-    x_label: str
+    x_label: str = ""
     y_label: str
     bounds: tuple[float, float] | None = None
 

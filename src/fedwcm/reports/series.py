@@ -8,12 +8,15 @@ from fedwcm.core.types import Ints
 from fedwcm.experiment.records import RoundRecord
 from fedwcm.experiment.run import Run
 from fedwcm.metrics.classification import ShotRule, shot_groups
-from fedwcm.reports.figures import Bar, Curve, thin_curve
+from fedwcm.reports.figures import Curve, thin_curve
 from fedwcm.reports.load import MethodRuns
-from fedwcm.reports.statistics import spread, spread_if_any
+from fedwcm.reports.statistics import spread
 
 Reader = Callable[[RoundRecord], float | None]
 """Reads a number from the record of an evaluated round; None where there is none."""
+
+Measure = Callable[[Run], float | None]
+"""A number of a run; None where there is none."""
 
 
 def metric(*path: str, scale: float = 1.0) -> Reader:
@@ -53,19 +56,19 @@ def layers(run: Run) -> list[str]:
     return list(measured) if isinstance(measured, Mapping) else []
 
 
-def bar(name: str, runs: Sequence[Run], readers: Sequence[Reader]) -> Bar:
-    """Return numbers of the round whose model is kept, averaged over the runs."""
-    return Bar.of(name, [spread_if_any(read(run.kept) for run in runs if run.kept) for read in readers])
+def at_end(*path: str) -> Measure:
+    """Return a measure: the number under this path of keys in the round whose model is kept."""
+    return lambda run: run.kept.number(*path) if run.kept else None
 
 
-def per_class(index: int) -> Reader:
-    """Return a reader of the accuracy of one class."""
+def class_accuracy(index: int) -> Measure:
+    """Return a measure: the accuracy of one class in the round whose model is kept."""
 
-    def read(record: RoundRecord) -> float | None:
-        accuracies = record.per_class_accuracy or ()
+    def measure(run: Run) -> float | None:
+        accuracies = (run.kept and run.kept.per_class_accuracy) or ()
         return accuracies[index] if index < len(accuracies) else None
 
-    return read
+    return measure
 
 
 def head_to_tail(run: Run) -> list[int]:
