@@ -57,8 +57,8 @@ def _child(part: str, lives: tuple[str, ...] = (), *arguments: str) -> dict[str,
     command = [*lives, sys.executable, "-m", "benchmarks.cluster", part, *arguments]
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     ended = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return told
+    answer: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return answer
 
 
 def _memory(backend: str) -> dict[str, float]:
@@ -228,5 +228,5 @@ PARTS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 if __name__ == "__main__":
-    told = PARTS[sys.argv[1]](*sys.argv[2:])
-    print(json.dumps(told), flush=True)
+    outcome = PARTS[sys.argv[1]](*sys.argv[2:])
+    print(json.dumps(outcome), flush=True)

@@ -113,8 +113,8 @@ class Contender:
 def last_words(log: Path) -> str:
     """The last line of a log that says something, without folders of this machine."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    told = [line for line in lines if re.search(r"Error|error|killed", line)] or [line for line in lines if line]
-    return re.sub(r"(?:/[\w.+-]+)+/", "", told[-1])[:200] if told else "no message"
+    errors = [line for line in lines if re.search(r"Error|error|killed", line)] or [line for line in lines if line]
+    return re.sub(r"(?:/[\w.+-]+)+/", "", errors[-1])[:200] if errors else "no message"
 
 
 def _environment() -> dict[str, str]:

@@ -58,7 +58,7 @@ def main() -> None:
             if name == COMMANDS:
                 print(f"\n{commands_table(measured['seconds'])}", flush=True)
         else:
-            group = measure(_chosen(GROUPS[name], options.only), options.rounds or GROUPS[name].rounds)
+            group = measure(_select(GROUPS[name], options.only), options.rounds or GROUPS[name].rounds)
             results["groups"][name] = {"machine": machine, **group}
             print(f"\n{GROUPS[name].title}\n\n{group_table(group)}", flush=True)
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -89,15 +89,15 @@ def measure(group: Group, rounds: int) -> dict[str, Any]:
     """Play a group's rounds; what is stored of it."""
     _write_data(group.job.name)
     about = {} if group.job.addressed else group.job.about
-    told: dict[str, dict[str, Any]] = {}
+    outcomes: dict[str, dict[str, Any]] = {}
     running: dict[str, Contender] = {}
     total = (group.warmup + rounds) * group.turn + 1  # in the last one, memory is watched
     try:
-        _start(group, total, running, told)
+        _start(group, total, running, outcomes)
         others = OtherLoad()
-        _run_group(group, rounds, running, told)
+        _run_group(group, rounds, running, outcomes)
         busy = round(others.cores(), 3)
-        _finish(group, running, told)
+        _finish(group, running, outcomes)
     finally:
         for contender in running.values():
             contender.close()
@@ -109,7 +109,7 @@ def measure(group: Group, rounds: int) -> dict[str, Any]:
         "other_load": busy,
         **about,
     }
-    return {**facts, "contenders": told}
+    return {**facts, "contenders": outcomes}
 
 
 def try_environments() -> int:
@@ -117,23 +117,25 @@ def try_environments() -> int:
     first = {entry.environment: entry for entry in reversed((PLAIN[0], *LONG_JOB_PEERS, OURS))}
     entries = (*dict.fromkeys([*first.values(), OURS]),)
     contenders = measure(replace(GROUPS["J1"], entries=entries, warmup=0), 1)["contenders"]
-    for name, told in contenders.items():
-        print(f"{name}: {told.get('error', 'plays')}")
-    return int(any("error" in told for told in contenders.values()))
+    for name, outcome in contenders.items():
+        print(f"{name}: {outcome.get('error', 'plays')}")
+    return int(any("error" in outcome for outcome in contenders.values()))
 
 
-def _start(group: Group, rounds: int, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
+def _start(group: Group, rounds: int, running: dict[str, Contender], outcomes: dict[str, dict[str, Any]]) -> None:
     for entry in group.entries:
         _say(f"{group.name}: starting {entry.name}")
         try:
             ensure(entry.environment)
             running[entry.name] = Contender(entry, group.job, rounds, f"{group.name} {entry.name}")
-            told[entry.name] = {"seconds": []}
+            outcomes[entry.name] = {"seconds": []}
         except (FailedError, InstallationError) as error:
-            told[entry.name] = {"error": str(error)}
+            outcomes[entry.name] = {"error": str(error)}
 
 
-def _run_group(group: Group, rounds: int, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
+def _run_group(
+    group: Group, rounds: int, running: dict[str, Contender], outcomes: dict[str, dict[str, Any]]
+) -> None:
     shuffle = random.Random(0).shuffle
     for sweep in range(group.warmup + rounds):
         _say(f"{group.name}: sweep {sweep + 1} of {group.warmup + rounds}")
@@ -143,29 +145,29 @@ def _run_group(group: Group, rounds: int, running: dict[str, Contender], told: d
             try:
                 seconds = running[name].run_turn(group.turn)
             except FailedError as error:
-                _lost(name, error, running, told)
+                _drop(name, error, running, outcomes)
                 continue
             if sweep >= group.warmup:
-                told[name]["seconds"].append(round(seconds, 6))
+                outcomes[name]["seconds"].append(round(seconds, 6))
 
 
-def _finish(group: Group, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
+def _finish(group: Group, running: dict[str, Contender], outcomes: dict[str, dict[str, Any]]) -> None:
     for name, contender in list(running.items()):
         _say(f"{group.name}: last round of {name}")
         try:
             last = contender.finish()
         except (FailedError, subprocess.TimeoutExpired) as error:
-            _lost(name, error, running, told)
+            _drop(name, error, running, outcomes)
             continue
-        told[name] |= {"ready_seconds": round(contender.ready_seconds, 3), **last}
+        outcomes[name] |= {"ready_seconds": round(contender.ready_seconds, 3), **last}
 
 
-def _lost(name: str, error: Exception, running: dict[str, Contender], told: dict[str, dict[str, Any]]) -> None:
+def _drop(name: str, error: Exception, running: dict[str, Contender], outcomes: dict[str, dict[str, Any]]) -> None:
     running.pop(name).close()
-    told[name] = {"error": str(error)}
+    outcomes[name] = {"error": str(error)}
 
 
-def _chosen(group: Group, only: str | None) -> Group:
+def _select(group: Group, only: str | None) -> Group:
     """The group with the contenders whose name holds a text; all of them without one."""
     entries: tuple[Entry, ...] = tuple(e for e in group.entries if only is None or only in e.name)
     return replace(group, entries=entries)
@@ -179,8 +181,8 @@ def _write_data(job: str) -> None:
 def _python(module: str, *arguments: str) -> str:
     """Return the last line that a module says, in a process of its own: the driver stays small, without torch."""
     command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
-    said = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return said.strip().rpartition("\n")[2]
+    output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return output.strip().rpartition("\n")[2]
 
 
 def _say(text: str) -> None:

@@ -244,5 +244,5 @@ def _best(groups: Sequence[MethodRuns]) -> list[str]:
     def best_accuracy(group: MethodRuns) -> float:
         return max((run.outcome.accuracy or 0.0 for run in group.counted), default=0.0)
 
-    chosen = sorted(groups, key=best_accuracy, reverse=True)[:SHOWN]
-    return [group.label for group in groups if group in chosen]
+    best = sorted(groups, key=best_accuracy, reverse=True)[:SHOWN]
+    return [group.label for group in groups if group in best]

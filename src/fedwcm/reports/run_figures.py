@@ -184,11 +184,11 @@ def class_scatter(run: Run) -> Scatter | None:
     tested = {i: accuracy for i, accuracy in enumerate(accuracies) if accuracy is not None}
     series = []
     for shot, members in (shots_of(run) or {"classes": np.arange(len(run.train_counts))}).items():
-        chosen = [i for i in head_to_tail(run) if i in members and i in tested]
-        if chosen:
-            shares = [class_share(run, i) for i in chosen]
-            names = [run.classes[i] for i in chosen]
-            series.append(ScatterSeries(shot, shares, [tested[i] for i in chosen], names))
+        classes = [i for i in head_to_tail(run) if i in members and i in tested]
+        if classes:
+            shares = [class_share(run, i) for i in classes]
+            names = [run.classes[i] for i in classes]
+            series.append(ScatterSeries(shot, shares, [tested[i] for i in classes], names))
     return Scatter(
         key="classes",
         title="Accuracy per class, from head to tail",

@@ -154,8 +154,8 @@ def paired_test(differences: Sequence[float], largest_std: float = 0.0) -> Paire
     if np.ptp(differences) > 1e-12 * max(1.0, abs(mean)):
         return _t_test(mean, std, number)
     by_signs = PairedTest(mean, 0.0, number, 1.0 if mean == 0 else 2.0 ** (1 - number))
-    bounded = _t_test(mean, largest_std, number) if largest_std > 1e-12 else by_signs
-    return min(by_signs, bounded, key=lambda test: test.p)
+    by_bound = _t_test(mean, largest_std, number) if largest_std > 1e-12 else by_signs
+    return min(by_signs, by_bound, key=lambda test: test.p)
 
 
 def _t_test(mean: float, std: float, number: int) -> PairedTest:

@@ -39,8 +39,8 @@ def _division(preset: Preset, scope: Scope, folder: Path) -> Pages:
     classes: tuple[str, ...] = ()
     for value in preset.grid["partition"]:
         common = preset.settings_on(dataset)
-        kept = {key: common[key] for key in ("partition.clients", "partition.beta")}
-        settings = overlay(common, settings_from(None, None, kept, {"partition": value}))
+        division = {key: common[key] for key in ("partition.clients", "partition.beta")}
+        settings = overlay(common, settings_from(None, None, division, {"partition": value}))
         settings = overlay(settings, {"run.seed": (scope.seeds or preset.seeds)[0], **(scope.settings or {})})
         data = partition_data(from_settings(settings))
         counts[str(value)] = counts_of(data.parts, data.train_labels, data.dataset.num_classes)
@@ -110,11 +110,11 @@ class WorkingFolder:
     def _shorter(self, cell: Cell) -> RunFolder | None:
         """Return the longest finished run with the same options and fewer rounds that this one can extend."""
         config = from_settings(cell.settings)
-        chosen = Components.of(config)
+        components = Components.of(config)
         known = (int(path.name.rpartition("-")[2]) for path in self.root.glob(f"{cell.lineage}-*"))
         for rounds in sorted((n for n in known if n < cell.rounds), reverse=True):
             folder = self._folder(cell, rounds)
-            if folder.finished and extension_problem(config, chosen.method, chosen.loss, rounds) is None:
+            if folder.finished and extension_problem(config, components.method, components.loss, rounds) is None:
                 return folder
         return None
 

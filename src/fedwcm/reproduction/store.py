@@ -46,7 +46,7 @@ class ResultStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root / "cells"
-        self._held: dict[Key, dict[Path, Settings]] = {}
+        self._settings: dict[Key, dict[Path, Settings]] = {}
         for path in sorted(self.root.rglob("*.zip")):
             self._keep(path)
 
@@ -55,7 +55,7 @@ class ResultStore:
 
         On data that may change only the run of the same fingerprint counts, which the data is part of.
         """
-        alike = self._held.get(_key(cell.settings))
+        alike = self._settings.get(_key(cell.settings))
         if not alike:
             return None
         requested, own = _without_auto(cell.resolve()), _file_name(cell)
@@ -73,7 +73,7 @@ class ResultStore:
 
     def run_times(self) -> Iterator[tuple[Settings, float]]:
         """Yield the options of every stored run with the seconds that it took."""
-        for alike in self._held.values():
+        for alike in self._settings.values():
             for path, settings in alike.items():
                 with zipfile.ZipFile(path) as archive:
                     summary = json.loads(archive.read("summary.json"))
@@ -92,7 +92,7 @@ class ResultStore:
 
     def _keep(self, path: Path) -> None:
         settings = _settings_in(path)
-        self._held.setdefault(_key(settings), {})[path] = settings
+        self._settings.setdefault(_key(settings), {})[path] = settings
 
 
 def read_run(path: Path) -> StoredRun:

@@ -13,25 +13,25 @@ from fedwcm.teacher.file import TEACHER_FILE
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write a teacher file; return the exit code, 0 or (after an error message) 2."""
-    chosen = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        encoder = OpenClip(chosen.model, chosen.weights, chosen.device)
+        encoder = OpenClip(options.model, options.weights, options.device)
         dataset = load_dataset(
-            chosen.dataset,
-            data_dir=chosen.data_dir,
-            label=chosen.label,
-            image_size=chosen.image_size,
-            test_fraction=chosen.test_fraction,
-            seed=chosen.seed,
+            options.dataset,
+            data_dir=options.data_dir,
+            label=options.label,
+            image_size=options.image_size,
+            test_fraction=options.test_fraction,
+            seed=options.seed,
         )
-        teacher = zero_shot(dataset, encoder, chosen.prompt)
+        teacher = zero_shot(dataset, encoder, options.prompt)
     except (ValueError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    facts = {"dataset": dataset.name, "classes": list(dataset.classes), "prompt": chosen.prompt}
-    teacher.write(chosen.out, {**facts, "model": chosen.model, "weights": chosen.weights})
+    facts = {"dataset": dataset.name, "classes": list(dataset.classes), "prompt": options.prompt}
+    teacher.write(options.out, {**facts, "model": options.model, "weights": options.weights})
     correct = (teacher.logits.argmax(dim=-1) == teacher.labels).double().mean()
-    print(f"{chosen.out}: {len(teacher.labels)} samples, {float(correct):.1%} of them classified correctly")
+    print(f"{options.out}: {len(teacher.labels)} samples, {float(correct):.1%} of them classified correctly")
     return 0
 
 
