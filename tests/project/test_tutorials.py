@@ -27,7 +27,7 @@ LARGEST = 60_000
 
 
 @pytest.mark.parametrize("path", TUTORIALS, **name_of)
-def test_tutorial_is_valid_and_its_outputs_are_small_of_one_execution_and_without_noise(path: Path) -> None:
+def test_tutorial_is_valid_and_its_outputs_are_small_in_order_and_without_noise(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert notebook.cells[0].source.startswith("# ")
