@@ -314,17 +314,14 @@ def test_a_set_of_recipes_stands_for_its_members() -> None:
 
 
 def test_an_option_for_all_reaches_every_run_and_one_that_a_method_fixes_is_refused() -> None:
-    def cells(methods: list[str], **settings: object) -> list[Cell]:
-        options = {key.replace("__", "."): value for key, value in settings.items()}
-        return expand(load_preset("figure8"), replace(TINY, methods=methods, settings=options))
-
-    (cell,) = cells(["fedcm"], method__alpha=0.3, run__eval_every=2)
+    preset = load_preset("figure8")
+    (cell,) = expand(preset, scope_of("fedcm", method__alpha=0.3, run__eval_every=2))
     assert cell.resolve()["method.alpha"] == 0.3
     assert cell.resolve()["run.eval_every"] == 2
-    with pytest.raises(ValueError, match=r"fedwcm\+ fixes server.ema"):
-        cells(["fedcm", "fedwcm+longtail"], server__ema=0.5)
+    with pytest.raises(ValueError, match=r"fedwcm\+longtail fixes server.ema"):
+        expand(preset, scope_of("fedwcm+longtail", server__ema=0.5))
     with pytest.raises(ValueError, match=r"run\.seed is not for --set"):
-        cells(["fedcm"], run__seed=3)
+        scope_of("fedcm", run__seed=3)
 
 
 def test_a_method_of_ones_own_has_a_forecast() -> None:
