@@ -55,7 +55,10 @@ def write_run(
     if finished:
         summary = Summary(
             **vars(outcome_of(history)),
+            name=config.title,
             method=config.method.name,
+            loss=config.loss.name,
+            sampler=config.sampler.name,
             dataset=config.data.dataset,
             seed=seed,
             diverged=diverged,
