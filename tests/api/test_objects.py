@@ -188,7 +188,7 @@ def test_a_partition_of_ones_own_divides() -> None:
     ("wrong", "message"),
     [
         ({"method": 3}, r"method = 3 is not allowed.*fedwcm\.Method"),
-        ({"method": Margin}, r"subclass or an instance of fedwcm\.Method"),
+        ({"method": Margin}, r"it must be a name, or a fedwcm\.Method or its class"),
         ({"loss": Tilted()}, r"fedwcm\.Loss"),
         ({"loss": f"{HERE}:Tilted"}, r"is not a subclass of fedwcm\.Loss"),
         ({"sampler": f"{HERE}:Sideways"}, "cannot be loaded"),

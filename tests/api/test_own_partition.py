@@ -149,9 +149,7 @@ def test_a_partition_that_only_a_folder_names_is_not_imported(tmp_path: Path) ->
 
 
 def test_what_is_no_partition_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r"partition = the class int is not allowed: it must be a name, or a Part"
-    ):
+    with pytest.raises(ValueError, match=r"partition = <class 'int'> is not allowed: it must be a name, or a fed"):
         divided(int)
     with pytest.raises(ValueError, match=r"partition 'tests\.nothing:There' cannot be loaded"):
         divided("tests.nothing:There")

@@ -13,7 +13,7 @@ import pytest
 from fedwcm.cli import COMMANDS, command_line, main
 from fedwcm.cli.common import add_options, seeds_in
 from fedwcm.cli.parser import add_completers
-from fedwcm.config.flags import FLAGS, all_options, default_of
+from fedwcm.config.flags import FLAGS, OPTIONS
 from fedwcm.config.options import parse_value
 from fedwcm.config.schema import Config
 from fedwcm.config.settings import from_settings, to_settings
@@ -108,12 +108,11 @@ def test_list_alone_says_what_can_be_listed(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_every_option_is_listed_with_a_meaning_and_the_default_that_it_has() -> None:
-    options = {option.key: option for option in all_options()}
-    assert all(option.about for option in options.values())
+    assert all(option.about for option in OPTIONS.values())
     for key, value in to_settings(Config()).items():
-        if options[key].default != "none":  # an empty list, or what depends on another option
-            assert convert_text(options[key].default, key) == value
-    assert default_of("partition.clients") == "100"
+        if OPTIONS[key].default != "none":  # an empty list, or what depends on another option
+            assert convert_text(OPTIONS[key].default, key) == value
+    assert OPTIONS["partition.clients"].default == "100"
 
 
 @pytest.mark.parametrize("key", ["partition.beta", "model.width", "method.alpha", "loss.gamma"])
@@ -136,7 +135,7 @@ def convert_text(text: str, key: str) -> object:
     return to_settings(from_settings({key: text if key in TEXTS else parse_value(text)}))[key]
 
 
-TEXTS = {option.key for option in all_options() if option.kind.startswith(("text", "a list", "'"))}
+TEXTS = {option.key for option in OPTIONS.values() if option.kind.startswith(("text", "a list", "'"))}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from fedwcm.core.batch import Sampler
 from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.data.partition import PARTITIONS
+from fedwcm.data.partition import PARTITIONS, Partition
 from fedwcm.engine.participation import PARTICIPATIONS, Participation
 from fedwcm.experiment.components import options_of
 from fedwcm.experiment.folder import RunFolder
@@ -46,11 +46,14 @@ CONNECTING = ("run.ray_address",)
 LISTED_OBJECTS = {"metrics": "a name, or a function of a fedwcm.Evaluated", "track": "a name, or a fedwcm.Tracker"}
 """Keywords with lists of names, in which objects may stand, too."""
 
-REGISTRIES: dict[str, tuple[Mapping[str, Any], Any]] = {
+KINDS: dict[str, tuple[Mapping[str, Any], Any]] = {
     "method": (METHODS, Method),
     "loss": (LOSSES, Loss),
     "sampler": (SAMPLERS, Sampler),
+    "sampling": (PARTICIPATIONS, Participation),
+    "partition": (PARTITIONS, Partition),
 }
+"""Keywords that take a component: the classes that have a name, and the public class of all of them."""
 
 
 def describe_settings(
@@ -162,8 +165,6 @@ def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
     for keyword, allowed in LISTED_OBJECTS.items():
         if not isinstance(objects.get(keyword), (str, type(None))):
             text[keyword] = [_name_of(keyword, item, allowed) for item in objects[keyword]]
-    if not isinstance(objects.get("sampling"), (str, type(None))):
-        text["sampling"] = _choice(objects["sampling"])
     for place in ("dataset", "data_dir"):
         if isinstance(objects.get(place), Path):
             text[place] = str(objects[place])
@@ -185,38 +186,31 @@ def _name_of(keyword: str, item: Any, allowed: str) -> str:
     return NamedObject(import_path(item) if isfunction(item) else object_name(type(item)), item)
 
 
-def _choice(choice: Any) -> str:
-    """Return a choice of clients as text, with the object itself unless text is enough."""
-    cls = choice if isinstance(choice, type) else type(choice)
-    allowed = "a name, or a fedwcm.Participation or its class"
-    require(issubclass(cls, Participation), "sampling", choice, allowed)
-    if not isinstance(choice, type):
-        _refuse_hidden("sampling", choice)
-    name = next((name for name, known in PARTICIPATIONS.items() if known is cls), None) or import_path(cls)
-    if isinstance(choice, type):
-        return name if not name.startswith(OBJECT) else NamedObject(name, cls())
-    if not _rebuilds(choice):
-        name = object_name(cls)
-    text = name + (_brackets(choice) if is_dataclass(cls) else "")
-    return NamedObject(text, choice) if name.startswith(OBJECT) else text
-
-
 def _component(kind: str, component: Any) -> Component:
-    """Return a method, loss or sampler as text, with the object itself unless text is enough."""
-    known, base = REGISTRIES[kind]
+    """Return a component as text, with the object itself unless text is enough."""
+    known, base = KINDS[kind]
     cls: Any = component if isinstance(component, type) else type(component)
-    if not issubclass(cls, base):
-        raise ValueError(
-            f"{kind} = {component!r} is not allowed: it must be a name, or a subclass or an instance of "
-            f"fedwcm.{base.__name__}"
-        )
-    name = cls.name if cls.name in known and known[cls.name] is cls else import_path(cls)
+    needed: Any = Callable if kind == "partition" else base  # a protocol, from which no class needs to derive
+    require(issubclass(cls, needed), kind, component, f"a name, or a fedwcm.{base.__name__} or its class")
+    if isfunction(component):
+        return _with_object(import_path(component), component)
+    names = (getattr(cls, "name", ""), *known)  # the first is that of a composed method, too
+    name = next((one for one in names if one in known and known[one] is cls), None) or import_path(cls)
     if isinstance(component, type):
         return _with_object(name, component)
     _refuse_hidden(kind, component)
-    if not _rebuilds(component):
+    if not _rebuilds(component) or (kind == "partition" and not is_dataclass(component)):
         name = object_name(cls)
     return _with_object(name, component, options_of(component))
+
+
+def _choice(choice: Any) -> str:
+    """Return a choice of clients as text, with the object itself unless text is enough."""
+    component = _component("sampling", choice)
+    text = component.name + _brackets(choice)
+    if component.value is None:
+        return text
+    return NamedObject(text, choice() if isinstance(choice, type) else choice)
 
 
 def method_text(method: str | Method | type[Method]) -> str:
@@ -238,35 +232,14 @@ def object_label(method: Method | type[Method]) -> str:
 
 
 def _brackets(method: Any) -> str:
-    """Return the options of a method, or a choice of clients, that are not its defaults."""
-    if isinstance(method, type):
+    """Return the options of a method, or of a choice of clients, that are not its defaults."""
+    if isinstance(method, type) or not is_dataclass(method):
         return ""
     defaults = {field.name: field.default for field in fields(method)}
     changed = [
         f"{key}={value}" for key, value in options_of(method).items() if getattr(method, key) != defaults[key]
     ]
     return f"[{', '.join(changed)}]" if changed else ""
-
-
-def _partition(partition: Any) -> Component:
-    """Return a partition as text, with the object itself unless text is enough."""
-    if isfunction(partition):
-        name = import_path(partition)
-        return _with_object(name, partition)
-    cls = partition if isinstance(partition, type) else type(partition)
-    if not any("__call__" in vars(base) for base in cls.__mro__):
-        got = f"the class {partition.__name__}" if isinstance(partition, type) else repr(partition)
-        raise ValueError(
-            f"partition = {got} is not allowed: it must be a name, or a Partition or its class, such as "
-            "fedwcm.data.partition.Equal(clients=10, beta=0.1)"
-        )
-    name = next((name for name, known in PARTITIONS.items() if known is cls), None) or import_path(cls)
-    if isinstance(partition, type):
-        return _with_object(name, partition)
-    _refuse_hidden("partition", partition)
-    if not (is_dataclass(partition) and _rebuilds(partition)):
-        name = object_name(cls)
-    return _with_object(name, partition, options_of(partition))
 
 
 def _refuse_hidden(kind: str, instance: object) -> None:
@@ -289,17 +262,15 @@ def _model(model: Any) -> Component:
     if isinstance(model, nn.Module):
         require_copyable(model)
         return Component(object_name(type(model)), value=model)
-    if not callable(model):
-        raise ValueError(f"model = {model!r} is not allowed: it must be a name, an nn.Module or a factory")
-    registered = next((name for name, known in MODELS.items() if known is model), None)
-    name = registered or import_path(model)
+    require(callable(model), "model", model, "a name, an nn.Module or a factory")
+    name = next((name for name, known in MODELS.items() if known is model), None) or import_path(model)
     return _with_object(name, model)
 
 
-DESCRIBE: dict[str, Callable[[Any], Component]] = {
-    **{kind: partial(_component, kind) for kind in REGISTRIES},
-    "partition": _partition,
+DESCRIBE: dict[str, Callable[[Any], Component | str]] = {
+    **{kind: partial(_component, kind) for kind in KINDS},
     "model": _model,
+    "sampling": _choice,
 }
 
 

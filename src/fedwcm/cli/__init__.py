@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import argcomplete
 
 from fedwcm import __version__
-from fedwcm.cli import compare, doctor, evaluate, flower, listing, partition, report, reproduce, run, study, tune
+from fedwcm.cli import doctor, evaluate, flower, listing, partition, report, reproduce, run, sweeps
 from fedwcm.cli.output import abandon_output, is_from_users_code, is_reader_gone, log_on_stderr, prepare_streams
 from fedwcm.cli.parser import Parser, add_completers
 from fedwcm.config.flags import FLAGS
@@ -19,7 +19,11 @@ from fedwcm.engine.backends.errors import WorkerError
 from fedwcm.experiment import interrupts
 
 COMMANDS = {
-    "train": [module.add_parser for module in (run, compare, tune, study, reproduce, flower)],
+    "train": [
+        run.add_parser,
+        *(sweeps.add_compare_parser, sweeps.add_tune_parser, sweeps.add_study_parser),
+        *(reproduce.add_parser, flower.add_parser),
+    ],
     "follow and read": [report.add_watch_parser, report.add_parser],
     "use a trained model": [evaluate.add_parser, evaluate.add_predict_parser, evaluate.add_export_parser],
     "look around": [listing.add_parser, partition.add_parser],
@@ -87,7 +91,7 @@ def _execute(arguments: Sequence[str] | None) -> int:
         try:
             code: int = chosen.execute(chosen)
         except KeyboardInterrupt:
-            print("stopped", file=sys.stderr)
+            print(getattr(chosen, "stopped", "stopped"), file=sys.stderr)
             return interrupts.exit_status()
         except BrokenPipeError as error:
             if is_reader_gone():

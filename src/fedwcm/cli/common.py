@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from fedwcm.config.flags import FLAGS, Option, default_of, kind_of, merge_once
+from fedwcm.config.flags import FLAGS, merge_once
 from fedwcm.config.options import parse_value
 from fedwcm.config.settings import FineTuning, Settings, parse_assignment, split_list
 
@@ -23,7 +23,7 @@ SubParsers = Any
 TEXTS = frozenset(
     name
     for name, option in FLAGS.items()
-    if kind_of(option.key) in ("text", "text or none", "a list, each text") and option.key != "run.diagnostics"
+    if option.kind in ("text", "text or none", "a list, each text") and option.key != "run.diagnostics"
 )
 """Flags whose values stay text, even if they look like numbers."""
 
@@ -43,6 +43,10 @@ COMMON = (
 """Flags that `--help` shows; `--help-all` shows all."""
 
 
+RESUMABLE = "stopped; what has finished is saved. To resume, repeat the same command"
+"""What a command says that Ctrl-C has stopped, and that goes on where it was."""
+
+
 def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -> None:
     """Add the common options as flags, in groups, and `--config` and `--set`."""
     known = list(names)
@@ -51,8 +55,13 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
         members = [name for name in known if titles.get(FLAGS[name].key.split(".")[0], REST) == title]
         group = parser.add_argument_group(title)
         for name in members:
+            flag = FLAGS[name]
+            default = f"; default {flag.default}" if flag.default not in ("", "none") else ""
             group.add_argument(
-                f"--{name.replace('_', '-')}", dest=name, metavar=_placeholder(name), help=_help(FLAGS[name])
+                f"--{name.replace('_', '-')}",
+                dest=name,
+                metavar=PLACEHOLDERS.get(flag.kind, "X"),
+                help=f"{flag.help} ({flag.key}{default})".replace("%", "%%"),
             )
     options = parser.add_argument_group("any option", "`fedwcm list options` shows them all")
     options.add_argument("--config", metavar="FILE", help="TOML file with any options; flags win over it")
@@ -65,17 +74,6 @@ def add_options(parser: argparse.ArgumentParser, names: Iterable[str] = FLAGS) -
     )
 
 
-def _help(flag: Option) -> str:
-    default = default_of(flag.key)
-    shown = f"; default {default}" if default not in ("", "none") else ""
-    return f"{flag.help} ({flag.key}{shown})".replace("%", "%%")
-
-
-def _placeholder(name: str) -> str:
-    """Return the type of a flag's value, as its placeholder."""
-    return PLACEHOLDERS.get(kind_of(FLAGS[name].key), "X")
-
-
 PLACEHOLDERS = {
     "text": "NAME",
     "text or none": "NAME",
@@ -85,18 +83,24 @@ PLACEHOLDERS = {
     "true or false": "true|false",
     "a list, each text": "A,B",
 }
-"""By the type of the value."""
+"""What stands for the value of a flag in the help, by its type."""
 
 
 def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
     """Return the flags that were given, with values parsed as in TOML."""
     texts = {name: getattr(arguments, name) for name in names}
-    return {name: _value(name, text) for name, text in texts.items() if text is not None}
+    given = {name: text for name, text in texts.items() if text is not None}
+    return {name: text if name in TEXTS else parse_value(text) for name, text in given.items()}
 
 
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
     """Return the dotted settings that were given."""
     return merge_once(parse_assignment(text) for text in arguments.set)
+
+
+def add_trust(parser: argparse.ArgumentParser, source: str) -> None:
+    """Add `--trust`, of the commands to which a folder may name code."""
+    parser.add_argument("--trust", action="store_true", help=f"import what {source} as package.module:Name")
 
 
 def add_personalize(parser: argparse.ArgumentParser) -> None:
@@ -144,11 +148,6 @@ def seeds_in(text: str) -> list[int]:
             raise ValueError(f"--seeds: {part!r} holds no seed: a range goes upwards, as in 0-9")
         seeds += range(int(first), int(last or first) + 1)
     return seeds
-
-
-def _value(name: str, text: str) -> object:
-    """Return the value of a flag; names stay text, even if they look like numbers."""
-    return text if name in TEXTS else parse_value(text)
 
 
 def add_trained_model(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedwcm.cli.common import SubParsers, console
-from fedwcm.config.flags import FLAGS, PARTITION_OPTIONS, OptionDoc, all_options, default_of, option_docs
+from fedwcm.config.flags import FLAGS, OPTIONS, PARTITION_OPTIONS, Option, class_options
 from fedwcm.config.recipes import AUTO, CANDIDATES, RECIPES
 from fedwcm.core.checks import shorten, unknown
 
@@ -119,7 +119,7 @@ def _options_called(name: str) -> dict[str, str]:
     return chosen
 
 
-def _meaning(option: OptionDoc, owners: str = "") -> str:
+def _meaning(option: Option, owners: str = "") -> str:
     default = f"default {option.default}" if option.default else "required"
     of = f"; of {owners}" if owners else ""
     return f"{option.about} [{option.kind}; {default}{of}]".strip()
@@ -132,9 +132,10 @@ def _every_option() -> dict[str, str]:
     """
     lists = {section: what for what, section in SECTIONS.items()}
     meanings: dict[str, str] = {}
-    for option in all_options():
-        meanings[option.key] = _meaning(option)
+    for option in OPTIONS.values():
         section, _, name = option.key.partition(".")
+        if section not in lists or name == "name":
+            meanings[option.key] = _meaning(option)
         if section in lists and name == "name":
             for own, owners in shared_options(_components_of(lists[section]), section):
                 before = f"{meanings[own.key]}\n" if own.key in meanings else ""
@@ -204,7 +205,7 @@ MOST_NAMED = 4
 """Largest number of components with an option that are all named."""
 
 
-def documented_options(component: Callable[..., object], section: str) -> list[OptionDoc]:
+def documented_options(component: Callable[..., object], section: str) -> list[Option]:
     """Return the options of a component: fields of a dataclass, or keywords of a model or a partition."""
     if section == "model":
         from fedwcm.models import MODEL_OPTIONS
@@ -212,12 +213,12 @@ def documented_options(component: Callable[..., object], section: str) -> list[O
         return _keywords(component, section, MODEL_OPTIONS)
     if section == "partition":
         return _keywords(component, section, PARTITION_OPTIONS)
-    return option_docs(component, section) if isinstance(component, type) and is_dataclass(component) else []
+    return class_options(component, section) if isinstance(component, type) and is_dataclass(component) else []
 
 
-def shared_options(components: Mapping[str, Callable[..., object]], section: str) -> list[tuple[OptionDoc, str]]:
+def shared_options(components: Mapping[str, Callable[..., object]], section: str) -> list[tuple[Option, str]]:
     """Return all options of these components, each with the names of those that have it."""
-    owners: dict[OptionDoc, list[str]] = {}
+    owners: dict[Option, list[str]] = {}
     for name, component in components.items():
         for option in documented_options(component, section):
             owners.setdefault(option, []).append(name)
@@ -225,13 +226,11 @@ def shared_options(components: Mapping[str, Callable[..., object]], section: str
     return [(option, shorten(names, MOST_NAMED)) for option, names in ordered]
 
 
-def _keywords(
-    factory: Callable[..., object], section: str, known: Mapping[str, tuple[str, str]]
-) -> list[OptionDoc]:
+def _keywords(factory: Callable[..., object], section: str, known: Mapping[str, tuple[str, str]]) -> list[Option]:
     """Return the keywords of a factory that are options, with the kind and meaning that are known of them."""
     parameters = inspect.signature(factory).parameters
     return [
-        OptionDoc(f"{section}.{name}", kind, _default(f"{section}.{name}", parameters[name]), about)
+        Option(f"{section}.{name}", kind, _default(f"{section}.{name}", parameters[name]), about)
         for name, (kind, about) in known.items()
         if name in parameters
     ]
@@ -239,7 +238,7 @@ def _keywords(
 
 def _default(key: str, parameter: inspect.Parameter) -> str:
     if parameter.default is inspect.Parameter.empty:
-        return default_of(key)
+        return OPTIONS[key].default if key in OPTIONS else ""
     return (
         ",".join(map(str, parameter.default)) if isinstance(parameter.default, tuple) else str(parameter.default)
     )

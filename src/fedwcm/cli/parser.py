@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from fedwcm.cli.listing import list_names
-from fedwcm.config.flags import all_options
+from fedwcm.config.flags import OPTIONS
 from fedwcm.config.schema import COMPONENTS
 from fedwcm.core.checks import nearest
 
@@ -116,5 +116,5 @@ def _complete_list(prefix: str, **_: object) -> list[str]:
 def _options(prefix: str, **_: object) -> list[str]:
     """Return the dotted options; those of methods, models, … take longer, and only once their section is typed."""
     is_component = prefix.partition(".")[0] in COMPONENTS
-    known = list_names("options") if is_component else [option.key for option in all_options()]
+    known = list_names("options") if is_component else OPTIONS
     return [f"{key}=" for key in known if key.startswith(prefix)]

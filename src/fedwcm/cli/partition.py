@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwcm.cli.common import SubParsers, add_options, chosen_flags, chosen_settings
+from fedwcm.cli.common import SubParsers, add_options, add_trust, chosen_flags, chosen_settings
 from fedwcm.config.flags import PARTITION_FLAGS
 from fedwcm.config.settings import split_list
 from fedwcm.core.checks import require
@@ -31,9 +31,7 @@ def add_parser(commands: SubParsers) -> None:
     add_options(parser, PARTITION_FLAGS)
     parser.add_argument("--compare", metavar="A,B[x=y],…", help="partitions to show side by side")
     parser.add_argument("--out", metavar="FILE", help="draw a picture of it: .png, .svg or .pdf")
-    parser.add_argument(
-        "--trust", action="store_true", help="import what a run's config.toml names as package.module:Name"
-    )
+    add_trust(parser, "a run's config.toml names")
     parser.set_defaults(execute=execute)
 
 

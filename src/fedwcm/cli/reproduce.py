@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from fedwcm.cli.common import SubParsers, chosen_settings, seeds_in
+from fedwcm.cli.common import RESUMABLE, SubParsers, chosen_settings, seeds_in
 from fedwcm.config.settings import split_list
 from fedwcm.core.checks import require
 
@@ -34,7 +34,7 @@ def add_parser(commands: SubParsers) -> None:
     parser.add_argument("--keep", action="store_true", help="keep models in --work: more rounds go on from them")
     parser.add_argument("--pages-only", action="store_true", help="run nothing: write pages from what is there")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.set_defaults(execute=execute)
+    parser.set_defaults(execute=execute, stopped=RESUMABLE)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -46,25 +46,20 @@ def execute(arguments: argparse.Namespace) -> int:
         return _print_list(scope, arguments.results)
     if arguments.name is None:
         raise ValueError("NAME is missing: `fedwcm reproduce --list` has the names")
-    from fedwcm.experiment.interrupts import exit_status
     from fedwcm.reproduction.command import reproduce
 
-    try:
-        pages = reproduce(
-            arguments.name,
-            **scope,
-            results=arguments.results,
-            pages=arguments.pages,
-            work=arguments.work,
-            keep=arguments.keep,
-            jobs=arguments.jobs,
-            backend=arguments.backend,
-            pages_only=arguments.pages_only,
-            progress=not arguments.quiet,
-        )
-    except KeyboardInterrupt:
-        print("stopped; progress is saved. To resume, repeat the same command", file=sys.stderr)
-        return exit_status()
+    pages = reproduce(
+        arguments.name,
+        **scope,
+        results=arguments.results,
+        pages=arguments.pages,
+        work=arguments.work,
+        keep=arguments.keep,
+        jobs=arguments.jobs,
+        backend=arguments.backend,
+        pages_only=arguments.pages_only,
+        progress=not arguments.quiet,
+    )
     print(pages.table)
     for path in (pages.markdown, pages.csv, pages.report, *pages.figures):
         if path is not None:

@@ -45,11 +45,7 @@ def add_parser(commands: common.SubParsers) -> None:
         action="store_true",
         help="resume the run in --out, with its options; a finished run goes on with more --rounds or --patience",
     )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="import what the folder of a run, resumed or given as --config, names as package.module:Name",
-    )
+    common.add_trust(parser, "the folder of a run, resumed or given as --config, names")
     common.add_personalize(parser)
     parser.add_argument("--no-report", action="store_true", help="write no report.html")
     parser.add_argument("--quiet", action="store_true", help="no progress, no summary")

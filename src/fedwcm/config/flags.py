@@ -1,15 +1,14 @@
-"""What the options are, as a user is told of them, and their short names: flags, and keywords of the functions."""
+"""The options with their types, defaults and meanings; those with a flag; and the settings that a call gives."""
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from fedwcm.config.options import describe
-from fedwcm.config.schema import COMPONENTS, PARTITION_DEFAULTS, SECTIONS, Component, Config
+from fedwcm.config.schema import PARTITION_DEFAULTS, SECTIONS, Component, Config
 from fedwcm.config.settings import (
     Settings,
     component_settings,
@@ -24,67 +23,13 @@ from fedwcm.config.settings import (
 from fedwcm.core.checks import unknown
 from fedwcm.utils.field_types import field_types, flag_names
 
-NAMES_OF_COMPONENTS = {
-    "partition": "how samples are divided among clients: `fedwcm list partitions`",
-    "model": "the network: `fedwcm list models`, or package.module:factory",
-    "method": "the method: `fedwcm list methods`, or package.module:Name",
-    "loss": "the clients' loss: `fedwcm list losses`, or package.module:Name",
-    "sampler": "how clients draw their batches: `fedwcm list samplers`, or package.module:Name",
+COMPONENT_NAMES = {
+    "partition": "how samples are divided among clients, options in brackets: `fedwcm list partitions`",
+    "model": "the network, options in brackets: `fedwcm list models`, or package.module:factory",
+    "method": "the method, options in brackets: `fedwcm list methods`, or package.module:Name",
+    "loss": "the clients' loss, options in brackets: `fedwcm list losses`, or package.module:Name",
+    "sampler": "how clients draw batches, options in brackets: `fedwcm list samplers`, or package.module:Name",
 }
-
-
-@dataclass(frozen=True)
-class OptionDoc:
-    """An option, as a user is told of it."""
-
-    key: str
-    kind: str
-    default: str
-    about: str
-
-
-def option_docs(cls: type[Any], section: str) -> list[OptionDoc]:
-    """Return the options of a dataclass under their dotted names."""
-    kinds = field_types(cls)
-    return [
-        OptionDoc(
-            f"{section}.{field.name}", describe(kinds[field.name]), default_text(field), about(cls, field.name)
-        )
-        for field in fields(cls)
-        if field.init
-    ]
-
-
-@cache
-def all_options() -> tuple[OptionDoc, ...]:
-    """Return every dotted option that does not depend on the chosen method, loss, sampler, model or partition."""
-    return tuple(
-        doc for section in fields(Config) if section.name != "source" for doc in _of_section(section.name)
-    )
-
-
-def _of_section(section: str) -> list[OptionDoc]:
-    if section in SECTIONS:
-        return option_docs(SECTIONS[section], section)
-    name = getattr(Config(), section).name
-    return [OptionDoc(f"{section}.name", "text", name, NAMES_OF_COMPONENTS[section])]
-
-
-def default_of(key: str) -> str:
-    """Return the default of a dotted option as text; empty if it has none."""
-    section, _, option = key.partition(".")
-    if section == "partition" and option in PARTITION_DEFAULTS:
-        return str(PARTITION_DEFAULTS[option])
-    return next((doc.default for doc in all_options() if doc.key == key), "")
-
-
-def kind_of(key: str) -> str:
-    """Return the type of a dotted option in words; of the options of partitions too, which flags have."""
-    section, _, option = key.partition(".")
-    if section == "partition" and option in PARTITION_OPTIONS:
-        return PARTITION_OPTIONS[option][0]
-    return next((doc.kind for doc in all_options() if doc.key == key), "")
-
 
 PARTITION_OPTIONS = {
     "clients": ("a whole number", "number of clients."),
@@ -94,6 +39,32 @@ PARTITION_OPTIONS = {
     "tau_ratio": ("a number", "size of the blocks that are dealt out, over that of the rarest class."),
 }
 """The options of partitions: what is allowed, and the meaning. What the data determine is not among them."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option: its dotted name, its type, default and meaning in words, and its flag; empty without one."""
+
+    key: str
+    kind: str
+    default: str
+    about: str
+    flag: str = ""
+
+    @property
+    def help(self) -> str:
+        """The meaning up to the first semicolon or full stop."""
+        return re.split(r"[;.](?:\s|$)", self.about, maxsplit=1)[0].replace("`", "")
+
+
+def class_options(cls: type[Any], section: str) -> list[Option]:
+    """Return the options of a dataclass under their dotted names."""
+    kinds = field_types(cls)
+    return [
+        Option(f"{section}.{field.name}", describe(kinds[field.name]), _default(field), about(cls, field.name))
+        for field in fields(cls)
+        if field.init
+    ]
 
 
 def about(cls: type[Any], option: str) -> str:
@@ -106,7 +77,7 @@ def about(cls: type[Any], option: str) -> str:
     return ""
 
 
-def default_text(field: Any) -> str:
+def _default(field: Any) -> str:
     """Return the default of a dataclass field, as it would be typed; empty for a required field."""
     if field.default is MISSING:
         return ""
@@ -117,43 +88,32 @@ def default_text(field: Any) -> str:
     return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
 
 
-@dataclass(frozen=True)
-class Option:
-    """An option that has a flag and a keyword: its dotted name, and what it means in one clause."""
-
-    key: str
-    help: str
-
-
-def declared_flags() -> dict[str, Option]:
-    """Return the options that are marked with `Flag` where they are declared, and the names of components."""
-    flags: dict[str, Option] = {}
-    for section in (field.name for field in fields(Config)):
+def _declared_options() -> Iterator[Option]:
+    """Yield the options of all sections; those marked with `Flag`, and the names of components, have a flag."""
+    for section in (field.name for field in fields(Config) if field.name != "source"):
         if section in SECTIONS:
-            for name, field in flag_names(SECTIONS[section]).items():
-                flags[name] = Option(f"{section}.{field}", _clause(about(SECTIONS[section], field)))
-        elif section in COMPONENTS and section != "method":
-            flags[section] = Option(f"{section}.name", NAMES_OF_COMPONENTS[section] + "; options in brackets")
-        for name in PARTITION_DEFAULTS if section == "partition" else ():
-            flags[name] = Option(f"partition.{name}", _clause(PARTITION_OPTIONS[name][1]))
-    return flags
+            flags = {f"{section}.{field}": flag for flag, field in flag_names(SECTIONS[section]).items()}
+            for option in class_options(SECTIONS[section], section):
+                yield replace(option, flag=flags.get(option.key, ""))
+            continue
+        flag, default = "" if section == "method" else section, getattr(Config(), section).name
+        yield Option(f"{section}.name", "text", default, COMPONENT_NAMES[section], flag)
+        for name, (kind, meaning) in PARTITION_OPTIONS.items() if section == "partition" else ():
+            flag = name if name in PARTITION_DEFAULTS else ""
+            yield Option(f"partition.{name}", kind, str(PARTITION_DEFAULTS.get(name, "")), meaning, flag)
 
 
-def _clause(text: str) -> str:
-    """Return what comes before the first semicolon or full stop."""
-    return re.split(r"[;.](?:\s|$)", text, maxsplit=1)[0].replace("`", "")
+OPTIONS = {option.key: option for option in _declared_options()}
+"""Every dotted option that does not depend on the chosen method, loss, sampler or model."""
 
+FLAGS = {option.flag: option for option in OPTIONS.values() if option.flag}
+"""The options that have a flag, which is a keyword of the functions as well, by its name."""
 
-FLAGS = declared_flags()
-
-
-def is_partition_flag(name: str, option: Option) -> bool:
-    """Return whether an option affects how the data are divided."""
-    divides = option.key.split(".")[0] in ("data", "partition") and name not in ("augment", "normalize")
-    return divides or name == "seed"
-
-
-PARTITION_FLAGS = tuple(name for name, option in FLAGS.items() if is_partition_flag(name, option))
+PARTITION_FLAGS = tuple(
+    name
+    for name, option in FLAGS.items()
+    if name == "seed" or (option.key.startswith(("data.", "partition.")) and name not in ("augment", "normalize"))
+)
 """Flags that affect how the data are divided."""
 
 COMPARE_FLAGS = tuple(name for name in FLAGS if name != "seed")

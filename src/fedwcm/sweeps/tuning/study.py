@@ -15,7 +15,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from fedwcm.config.flags import kind_of, option_key
+from fedwcm.config.flags import OPTIONS, option_key
 from fedwcm.config.options import parse_value
 from fedwcm.config.settings import read_toml, split_list
 from fedwcm.experiment.folder import SEARCH_FILE
@@ -71,7 +71,7 @@ def distribution(value: object, key: str) -> BaseDistribution:
         raise ValueError(f"search {key} = {value!r} is not allowed: it must be {ALLOWED}, with LOW < HIGH")
     if kind.startswith("int"):
         return IntDistribution(int(low), int(high), log=kind == "intlog")
-    if kind_of(key).startswith("a whole number"):
+    if key in OPTIONS and OPTIONS[key].kind.startswith("a whole number"):
         whole = f"{'intlog' if kind else 'int'}:{parts[-2]}:{parts[-1]}"
         raise ValueError(f"search {key} = {value!r} is not allowed: it is a whole number, so write {whole}")
     return FloatDistribution(float(low), float(high), log=kind == "log")
