@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -39,8 +40,9 @@ SETTINGS = {
     "imbsam": {"tail_share": 0.12},  # half of it holds no class
     "ccvr": {**CHEAP["ccvr"], "last": 19},  # from the second of twenty rounds on
     "fedyoyo": {"group": 4},  # these clients have few samples
+    "fedrela": {"start": 0.1},  # its labels, and the weights of LDAM, come from the third of twenty rounds on
+    "loss ldam": {"drw": 0.1},
 }
-LATE = {"ldam": 18, "fedrela": 18}  # their weights and labels come late
 ELSEWHERE = {
     ("fedexp", "epsilon"),  # these clients agree too well to extrapolate: tests/methods/test_rivals.py
     ("fedbuff", "power"),  # without a clock no answer is late: tests/engine/test_participation.py
@@ -49,6 +51,9 @@ ELSEWHERE = {
     ("loss fedproto", "pull"),  # changes the clients' own models alone: tests/losses/test_last_model.py
     ("loss fedrs", "alpha"),  # these clients have every class: tests/losses/test_rivals.py
 }
+ROUNDS = {"fedrela": 3, "ldam": 3}
+"""Where two rounds do not show what every option does."""
+
 COMPONENTS: dict[str, type[Any]] = {
     **{name: METHODS[name] for name in [*METHODS, "mofedsam+wcm", "fedavg-cheng+wcm"] if name != "clip2fl"},
     **{f"loss {name}": LOSSES[name] for name in LOSSES if name != "distillation"},
@@ -82,8 +87,9 @@ def variants(component: Any) -> Iterator[Any]:
                     continue
 
 
+@cache
 def result(component: Method | Loss) -> torch.Tensor:
-    """The bits of the evaluated model after a few rounds with a method, or with a loss."""
+    """The bits of the evaluated model with a method, or with a loss, after two rounds, or as many as it needs."""
     loss: Loss = component if isinstance(component, Loss) else CrossEntropy()
     if isinstance(component, Method) and component.name == "fedgrab":
         loss = GraB()  # which reads what its server sends
@@ -95,7 +101,7 @@ def result(component: Method | Loss) -> torch.Tensor:
     if isinstance(component, RUCRLoss):
         method = RUCR(**CHEAP["rucr"])
     engine = _engine(method, loss)
-    state = _run_rounds(engine, LATE.get(component.name, 3))
+    state = _run_rounds(engine, ROUNDS.get(component.name, 2))
     return engine.model(state)[0]
 
 

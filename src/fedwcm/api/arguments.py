@@ -1,9 +1,9 @@
 """What the public functions take: names as on the command line, or objects."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from fedwcm.config.schema import Config
 from fedwcm.core.batch import Sampler
+from fedwcm.core.checks import unknown
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
 from fedwcm.data import Dataset
@@ -67,3 +68,20 @@ Folder = str | PathLike[str]
 """The folder of a run, or the `Result` that `fedwcm.run` returned."""
 
 ConfigLike = str | Path | Config
+
+
+class ReadKeywords(TypedDict, total=False):
+    """Keywords of how data are read for a trained model; docs/options.md has their meaning under `data`."""
+
+    data_dir: str | Path | None
+    label: str | None
+    client: str | None
+    drop: Sequence[str]
+    encoding: str | None
+    delimiter: str | None
+
+
+def refuse_others(options: Mapping[str, object], known: Iterable[str], owner: str) -> None:
+    """Refuse a keyword that is none of these options of the owner, with a suggestion."""
+    for name in options.keys() - set(known):
+        raise unknown(f"option of {owner}:", name, known)

@@ -1,16 +1,16 @@
 """`fedwcm.evaluate` and `fedwcm.predict`: a trained model on its run's own test rows, or on other data."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedwcm.api.arguments import Array, ClientsLike, DataLike, Folder, ModelLike
+from fedwcm.api.arguments import Array, ClientsLike, DataLike, Folder, ModelLike, ReadKeywords, refuse_others
 from fedwcm.api.mix import CLIENT, Mix
 from fedwcm.api.own_rows import own_rows, refuse_reading
 from fedwcm.api.trained import Trained, load_trained
@@ -95,16 +95,11 @@ def evaluate(
     model: ModelLike | None = None,
     trust: bool = False,
     mix: Mix | None = None,
-    data_dir: str | Path | None = None,
-    label: str | None = None,
-    client: str | None = None,
     split: str | None = None,
-    drop: Sequence[str] = (),
-    encoding: str | None = None,
-    delimiter: str | None = None,
     unlabelled: Unlabelled | None = None,
     test_fraction: float | None = None,
     clients: ClientsLike | None = None,
+    **options: Unpack[ReadKeywords],
 ) -> EvaluationRecord:
     """Test the model of a run. Columns and classes are matched by name.
 
@@ -119,33 +114,23 @@ def evaluate(
         trust: import the factory that the folder names as `package.module:factory`.
         mix: the class distribution that the model is used for, as in `fedwcm.load_model`; or `client`: for each
             row that of its own client's training samples.
-        data_dir: folder in which named data sets are looked for first; the run's by default.
-        label: label column of a table; the training data's by default.
-        client: client column of a table, which is not an input.
         split: column of a table that says `train`, `val` or `test`.
-        drop: columns to leave out, by name or pattern.
-        encoding: encoding of a text file.
-        delimiter: what separates the columns of a text file, or `tab`; by default recognised.
         unlabelled: `skip` leaves out rows of a table without a label, with a warning.
         test_fraction: test only this share of each class, drawn from data without a test part.
         clients: the client of every sample, if the run was given it and held out some of them (`test_clients`).
+        options: how the data are read: `data_dir`, `label`, `client`, `drop`, `encoding` and `delimiter`, as in
+            `fedwcm.run`; by default as the training data were.
 
     Returns:
         The number of `samples`, which they were (`rows`: `run`, `test`, `all` or `drawn`), and the metrics.
     """
     run_folder, trained = RunFolder(Path(folder)), load_trained(Path(folder), model, trust, mix)
-    reading: dict[str, Any] = {
-        "data_dir": None if data_dir is None else str(data_dir),
-        "label": label,
-        "client": client,
-        "split": split,
-        "drop": tuple(drop),
-        "encoding": encoding,
-        "delimiter": delimiter,
-        "unlabelled": unlabelled,
-    }
+    refuse_others(options, ReadKeywords.__annotations__, "evaluate")
+    data_dir = None if options.get("data_dir") is None else str(options["data_dir"])
+    drop = tuple(options.get("drop", ()))
+    reading: Any = {**options, "data_dir": data_dir, "drop": drop, "split": split, "unlabelled": unlabelled}
     config = run_folder.config()
-    moved = config if data_dir is None else replace(config, data=replace(config.data, data_dir=str(data_dir)))
+    moved = config if data_dir is None else replace(config, data=replace(config.data, data_dir=data_dir))
     own = own_rows(trained, moved, dataset, clients)
     if own is None:
         rows = load_rows(dataset, trained.schema, **reading)
@@ -282,15 +267,10 @@ def predict(
     model: ModelLike | None = None,
     trust: bool = False,
     mix: Mix | None = None,
-    data_dir: str | Path | None = None,
-    label: str | None = None,
-    client: str | None = None,
     id: str | None = None,
-    drop: Sequence[str] = (),
-    encoding: str | None = None,
-    delimiter: str | None = None,
+    **options: Unpack[ReadKeywords],
 ) -> Predictions:
-    """Predict the class of every sample. Labels are not needed, and not looked at where there are any.
+    """Predict the class of every sample. Labels, if present, are ignored.
 
     Args:
         folder: the run's folder, or its result.
@@ -301,31 +281,20 @@ def predict(
         trust: import the factory that the folder names as `package.module:factory`.
         mix: the class distribution that the model is used for, as in `fedwcm.load_model`; or `client`: for each
             row that of its own client's training samples.
-        data_dir: folder in which named data sets are looked for first.
-        label: label column, if its name differs from that in the training data.
-        client: client column, if its name differs from that in the training data.
         id: column of a table that names its rows: it becomes the first column of the predictions.
-        drop: columns to leave out, by name or pattern.
-        encoding: encoding of a text file.
-        delimiter: what separates the columns of a text file, or `tab`; by default recognised.
+        options: how the data are read: `data_dir`, `label`, `client`, `drop`, `encoding` and `delimiter`, as in
+            `fedwcm.run`; the label and the client need a name if it differs from that in the training data.
     """
     if out is not None:
         require_csv(out)
+    refuse_others(options, ReadKeywords.__annotations__, "predict")
     trained = load_trained(Path(folder), model, trust, mix)
+    reading: dict[str, Any] = {**options}
+    label, client = reading.pop("label", None), reading.pop("client", None)
     holder = (client or RunFolder(Path(folder)).config().data.client) if mix == CLIENT else None
-    others = tuple(name for name in (label, client) if name not in (None, holder))
-    rows = load_rows(
-        data,
-        trained.schema,
-        labelled=False,
-        part="all",
-        data_dir=data_dir,
-        client=holder,
-        id=id,
-        drop=(*drop, *others),
-        encoding=encoding,
-        delimiter=delimiter,
-    )
+    others = [name for name in (label, client) if name is not None and name != holder]
+    reading |= {"client": holder, "drop": (*options.get("drop", ()), *others)}
+    rows = load_rows(data, trained.schema, labelled=False, part="all", id=id, **reading)
     probabilities = trained.logits(rows).softmax(dim=-1).numpy()
     ids = rows.ids or tuple(str(number) for number in range(1, len(rows.x) + 1))
     predictions = Predictions(trained.schema.classes, probabilities, ids, id or "sample")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Unpack
 
-from fedwcm.api.arguments import ConfigLike
+from fedwcm.api.arguments import ConfigLike, refuse_others
 from fedwcm.api.description import describe_run, describe_settings
 from fedwcm.api.keywords import PartitionKeywords
 from fedwcm.config.flags import PARTITION_FLAGS
@@ -31,7 +31,7 @@ def partition(
         trust: import what a run's folder, given as `config`, names as `package.module:Name`.
         options: common options, as in `fedwcm.run`.
     """
-    _refuse_others(options, PARTITION_FLAGS)
+    refuse_others(options, PARTITION_FLAGS, "a partition")
     return partition_data(describe_run(None, config, settings, options, trust=trust))
 
 
@@ -55,7 +55,7 @@ def partitions(
         trust: import what a run's folder, given as `config`, names as `package.module:Name`.
         options: common options, as in `fedwcm.run`.
     """
-    _refuse_others(options, [name for name in PARTITION_FLAGS if name != "partition"])
+    refuse_others(options, [name for name in PARTITION_FLAGS if name != "partition"], "a partition")
     common = describe_settings(None, config, settings, options, trust=trust)
     if name_in(common, "partition") == CLIENT_IDS:
         raise ValueError("clients=… assigns every sample to a client, which is a partition: use fedwcm.partition")
@@ -64,11 +64,6 @@ def partitions(
         if key.startswith("partition.") and key not in {"partition.name", *known}:
             raise unknown("option of these partitions:", key, known)
     return {way: partition_data(from_settings(_partition_settings(way, common))) for way in ways}
-
-
-def _refuse_others(options: Mapping[str, object], known: Sequence[str]) -> None:
-    for name in options.keys() - set(known):
-        raise unknown("option of a partition:", name, known)
 
 
 def _options_of(way: str) -> set[str]:
