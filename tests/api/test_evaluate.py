@@ -1,7 +1,6 @@
 """`evaluate` and `predict`: which rows, which columns, which classes; and the normalizer."""
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,10 @@ import torch
 from PIL import Image
 
 import fedwcm
-from fedwcm.cli import main
+from fedwcm.cli import common, main
 from fedwcm.data import load_dataset
+from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.run import Run
 
 from .objects import SMALL, digits
 
@@ -46,34 +47,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def of_run(trained: Path) -> dict[str, Any]:
-    return fedwcm.run(out=trained / "run", resume=True).history[-1]  # type: ignore[return-value]
+def test_on_its_own_data_the_runs_own_test_rows_are_tested(trained: Path) -> None:
+    source, last = trained / "activities.csv", RunFolder(trained / "run").metrics()[-1]
+    (trained / "copy.csv").write_bytes(source.read_bytes())
+    made = load_dataset(source, label="activity", client="person", seed=5, test_fraction=0.35)
+    for own in (None, source, str(source), trained / "copy.csv", made):
+        measured = fedwcm.evaluate(trained / "run", own)
+        assert measured.rows == "run"
+        assert measured.samples == pytest.approx(0.35 * 400, abs=3)
+        assert measured.per_class_accuracy == last.per_class_accuracy
+        assert measured.test_loss == pytest.approx(last.test_loss, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        lambda folder: None,
-        lambda folder: folder / "activities.csv",
-        lambda folder: str(folder / "activities.csv"),
-        lambda folder: (
-            (folder / "copy.csv").write_bytes((folder / "activities.csv").read_bytes()) and folder / "copy.csv"
-        ),
-    ],
-    ids=["none", "path", "text", "copy"],
-)
-def test_on_its_own_data_the_runs_own_test_rows_are_tested(trained: Path, source: Callable[[Path], Any]) -> None:
-    measured, last = fedwcm.evaluate(trained / "run", source(trained)), of_run(trained)
-    assert measured.rows == "run"
-    assert measured.samples == pytest.approx(0.35 * 400, abs=3)
-    assert measured.per_class_accuracy == last.per_class_accuracy  # type: ignore[attr-defined]
-    assert measured.test_loss == pytest.approx(last.test_loss, rel=1e-5)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("seed", [1, 4])
-def test_own_arrays_are_recognised_by_their_content(tmp_path: Path, seed: int) -> None:
+def test_own_arrays_are_recognised_by_their_content(tmp_path: Path) -> None:
     x, y = digits()
-    result = fedwcm.run("fedavg", dataset=(x, y), out=tmp_path, seed=seed, test_fraction=0.1, **SMALL)
+    result = fedwcm.run("fedavg", dataset=(x, y), out=tmp_path, seed=4, test_fraction=0.1, **SMALL)
     measured = fedwcm.evaluate(tmp_path, {"x": x, "y": y})
     assert measured.test_accuracy == result.summary.final_accuracy
     assert measured.rows == "run"
@@ -116,11 +104,6 @@ def test_own_named_data_is_looked_for_where_it_is_now(tmp_path: Path) -> None:
     assert (measured.samples, measured.rows) == (50, "run")
     with pytest.raises((ValueError, OSError)):
         fedwcm.evaluate(tmp_path / "run", data_dir=tmp_path / "nowhere")
-
-
-def test_a_data_set_made_of_the_runs_rows_is_its_own(trained: Path) -> None:
-    made = load_dataset(trained / "activities.csv", label="activity", client="person", seed=5, test_fraction=0.35)
-    assert fedwcm.evaluate(trained / "run", made).rows == "run"
 
 
 def test_classes_are_listed_from_head_to_tail_with_what_they_were_taken_for(
@@ -255,21 +238,21 @@ def test_predictions_of_images_go_by_their_files(tmp_path: Path) -> None:
     assert np.mean(right) > 0.6
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_features_that_are_not_finite_are_refused_as_in_training(tmp_path: Path, value: float) -> None:
+def test_features_that_are_not_finite_are_refused_as_in_training(tmp_path: Path) -> None:
     x, y = digits()
     fedwcm.run("fedavg", dataset=(x, y), out=tmp_path / "run", **SMALL | {"rounds": 1})
-    x = x[:20].copy()
-    x[13, 5] = value
-    np.savez(tmp_path / "new.npz", x=x, y=y[:20])
-    np.savez(tmp_path / "parts.npz", x_train=x[:10], y_train=y[:10], x_test=x[10:], y_test=y[10:20])
-    for source in ((x, y[:20]), x, tmp_path / "new.npz"):
-        with pytest.raises(ValueError, match=r"x\[13, 5\] is -?(nan|inf): every feature must be a finite number"):
-            fedwcm.predict(tmp_path / "run", source)
-    with pytest.raises(ValueError, match=r"x\[13, 5\] is"):
-        fedwcm.evaluate(tmp_path / "run", (x, y[:20]))
-    with pytest.raises(ValueError, match=r"x_test\[3, 5\] is"):
-        fedwcm.predict(tmp_path / "run", tmp_path / "parts.npz")
+    for value in (np.nan, np.inf, -np.inf):
+        x = x[:20].copy()
+        x[13, 5] = value
+        np.savez(tmp_path / "new.npz", x=x, y=y[:20])
+        np.savez(tmp_path / "parts.npz", x_train=x[:10], y_train=y[:10], x_test=x[10:], y_test=y[10:20])
+        for source in ((x, y[:20]), x, tmp_path / "new.npz"):
+            with pytest.raises(ValueError, match=r"x\[13, 5\] is -?(nan|inf): every feature must be a finite"):
+                fedwcm.predict(tmp_path / "run", source)
+        with pytest.raises(ValueError, match=r"x\[13, 5\] is"):
+            fedwcm.evaluate(tmp_path / "run", (x, y[:20]))
+        with pytest.raises(ValueError, match=r"x_test\[3, 5\] is"):
+            fedwcm.predict(tmp_path / "run", tmp_path / "parts.npz")
 
 
 def test_the_model_takes_what_the_normalizer_returns(tmp_path: Path) -> None:
@@ -305,9 +288,21 @@ def test_rows_without_a_label_separators_and_other_units_of_new_data(
         fedwcm.predict(trained / "run", inputs)
 
 
-def test_a_result_is_taken_in_place_of_its_folder(tmp_path: Path) -> None:
-    options: Any = {"dataset": "digits", "clients": 4, "rounds": 1, "epochs": 1, "report": False}
-    saved = fedwcm.run("fedavg", out=tmp_path / "run", **options)
-    assert fedwcm.evaluate(saved) == fedwcm.evaluate(tmp_path / "run")
+def test_a_result_is_taken_in_place_of_its_folder(trained: Path) -> None:
+    saved = fedwcm.open_run(trained / "run")
+    assert isinstance(saved, fedwcm.Result)
+    assert fedwcm.evaluate(saved) == fedwcm.evaluate(trained / "run")
     with pytest.raises(ValueError, match="this run is saved nowhere"):
-        fedwcm.evaluate(fedwcm.run("fedavg", **options))
+        fedwcm.evaluate(fedwcm.Result(Run(None, config=saved.config, history=[], summary=None)))
+
+
+def test_a_narrow_terminal_shows_names_and_bars_of_the_tested_classes(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heading, *rows = table(tmp_path / "new.csv", 60, 2).read_text().splitlines()
+    (tmp_path / "falls.csv").write_text("\n".join([heading, *(row for row in rows if "fall" in row)]))
+    monkeypatch.setattr(common, "UNLIMITED", 60)
+    assert main(["evaluate", str(trained / "run"), "--dataset", str(tmp_path / "falls.csv")]) == 0
+    (narrow,) = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
+    assert narrow.split()[0] == "fall"
+    assert "…" not in narrow

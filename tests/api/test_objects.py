@@ -1,9 +1,11 @@
 """Objects in place of names: they run, they are recorded, and a run of them can be resumed."""
 
+import json
 import runpy
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,9 @@ import fedwcm
 from fedwcm.api.description import describe_objects
 from fedwcm.cli import main
 from fedwcm.config.resolve import ObjectNeededError
-from fedwcm.config.schema import Component
 from fedwcm.config.settings import read_toml
 from fedwcm.data import load_dataset
-from fedwcm.data.partition import IID, Natural
+from fedwcm.data.partition import IID
 from fedwcm.losses.focal import Focal
 from fedwcm.methods.fedcm import FedCM
 from fedwcm.samplers.balanced import Balanced
@@ -33,7 +34,9 @@ HERE = Tilted.__module__
 
 
 def losses(**options: Any) -> list[object]:
-    return [record.test_loss for record in fedwcm.run(**{**SMALL, "dataset": digits(), **options}).history]
+    return [
+        record.test_loss for record in fedwcm.run(**{**SMALL, "rounds": 1, "dataset": digits(), **options}).history
+    ]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +135,9 @@ def test_parts_that_are_given_are_used_as_they_are() -> None:
     expected = losses(dataset=four)
     named = dict(zip(("x_train", "y_train", "x_test", "y_test"), four, strict=True))
     assert losses(dataset=named) == expected
+    parts = {"Training": (x[:400], y[:400]), "TEST": (x[400:], y[400:])}
+    assert losses(dataset=parts) == losses(dataset=tuple(parts.values())) == expected
+    assert losses(dataset={name: Rows(*part) for name, part in parts.items()}) == expected
     assert losses(dataset=(Rows(x[:400], y[:400]), Rows(x[400:], y[400:]))) == expected
     assert expected != losses()
 
@@ -168,22 +174,6 @@ def test_client_ids_go_with_a_data_set_that_is_made_already() -> None:
     assert counts.sum(axis=1).tolist() == np.bincount(ids).tolist()
 
 
-def test_a_partition_of_ones_own_divides() -> None:
-    @dataclass(frozen=True)
-    class Halves:
-        clients: int = 2
-
-        def __call__(self, labels: Any, rng: np.random.Generator) -> list[Any]:
-            return np.array_split(np.arange(len(labels)), 2)
-
-    x, y = digits()
-    division = fedwcm.partition(dataset=(x[:400], y[:400], x[400:], y[400:]), partition=Halves())
-    assert division.counts.tolist() == [np.bincount(part).tolist() for part in (y[:200], y[200:400])]
-    assert division.config.partition.name.startswith("object:")
-    natural = Natural(client_ids=np.arange(400) % 2)
-    assert fedwcm.partition(dataset=(x[:400], y[:400], x[400:], y[400:]), partition=natural).counts.shape[0] == 2
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -196,12 +186,37 @@ def test_a_partition_of_ones_own_divides() -> None:
         ({"partition": 3}, "partition = 3 is not allowed"),
         ({"dataset": (1, 2, 3)}, r"dataset is a tuple of 3.*\(x_train, y_train, x_test, y_test\)"),
         ({"dataset": {"x": [[1.0]], "yy": [0]}}, "unknown array 'yy'.*did you mean 'y'"),
+        ({"dataset": {"val": digits(), "test": digits()}}, "'val', 'test': it must have one called 'train'"),
+        (
+            {"dataset": {"train": digits(), "hold": digits()}},
+            "'train', 'hold': they must be 'train', 'val' and 'test'",
+        ),
         ({"partition": "iid", "clients": np.zeros(600)}, "omit partition"),
     ],
 )
 def test_what_is_no_object_of_the_kind_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         losses(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("kind", "instance"), [("loss", Margin()), ("sampler", Backwards()), ("partition", partial(len))]
+)
+def test_attributes_that_no_folder_would_record_are_refused(kind: str, instance: Any) -> None:
+    object.__setattr__(instance, "weight", 1.0)  # as an __init__ of its own may do
+    with pytest.raises(ValueError, match="no run records, weight: make it a frozen dataclass"):
+        describe_objects({kind: instance})
+
+
+def test_a_cached_property_is_no_attribute_of_ones_own() -> None:
+    class Caching(Margin):
+        @cached_property
+        def double(self) -> float:
+            return 2 * self.width
+
+    loss = Caching(width=3.0)
+    assert loss.double == 6.0
+    assert describe_objects({"loss": loss})["loss"].options == {"width": 3.0}
 
 
 # --- what a run of objects leaves behind ----------------------------------------------------------------
@@ -336,16 +351,14 @@ def test_compare_mixes_names_and_objects(tmp_path: Path) -> None:
         fedwcm.compare([Tilted(), Tilted()], [0], tmp_path / "twice", dataset=digits(), **SMALL)
 
 
-def test_compare_hands_objects_to_its_processes(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"dataset": digits(), **SMALL}
-    methods = ["fedavg", local_method()(power=2.0)]
-    tables = [
-        [
-            row.values["final_accuracy"]
-            for row in fedwcm.compare(methods, [0], tmp_path / str(n), jobs=n, **options).rows
-        ]
-        for n in (1, 2)
-    ]
+def test_a_comparison_in_processes_is_the_same_also_with_objects(tmp_path: Path) -> None:
+    tables = []
+    for jobs in (1, 2):
+        out, methods = tmp_path / str(jobs), ["fedavg", local_method()(power=2.0)]
+        compared = fedwcm.compare(methods, [0], out, jobs=jobs, dataset=digits(), **{**SMALL, "rounds": 1})
+        tables.append([row.values["final_accuracy"] for row in compared.rows])
+        assert list(out.rglob("report.html")) == [out / "report.html"]
+        assert [json.loads(file.read_text())[0]["jobs"] for file in out.rglob("environment.json")] == [jobs] * 2
     assert tables[0] == tables[1]
 
 
@@ -379,10 +392,3 @@ def test_the_package_alone_imports_no_torch_and_names_its_classes() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert all(name in done.stdout for name in ("Method", "Loss", "Sampler", "Dataset", "Partition", "predict"))
     assert all(isinstance(getattr(fedwcm, name), object) for name in fedwcm.__all__)
-
-
-def test_component_of_a_name_stays_as_it_is() -> None:
-    assert describe_objects({"method": "fedcm", "loss": Component("focal")}) == {
-        "method": "fedcm",
-        "loss": Component("focal"),
-    }

@@ -11,6 +11,7 @@ import pytest
 import fedwcm
 from fedwcm.cli import main
 from fedwcm.config.flags import config_from
+from fedwcm.data.partition import Natural
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.folder import RunFolder
 
@@ -115,6 +116,7 @@ def test_an_instance_its_class_and_its_name_are_the_same_partition() -> None:
     assert divided(f"{__name__}:in_thirds").tolist() == divided(in_thirds).tolist() == divided(Slices(3)).tolist()
     local: Any = dataclass(frozen=True)(type("Local", (Slices,), {}))  # no import finds it: it stays an object
     assert divided(local, clients=5).tolist() == expected
+    assert len(divided(Natural(client_ids=np.arange(400) % 2))) == 2
 
 
 @dataclass(frozen=True)

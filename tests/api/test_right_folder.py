@@ -1,5 +1,6 @@
-"""A folder holds one run, or one comparison, of one set of data and one model: nothing else is taken for it."""
+"""A folder holds one run or comparison, of one set of data and one model, under the name that was typed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,16 @@ import pytest
 from torch import nn
 
 import fedwcm
+from fedwcm.cli import main
 from fedwcm.config.flags import config_from
+from fedwcm.config.settings import read_toml
 from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.records import RoundRecord, outcome_of
+from fedwcm.reports.load import load_run
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 Y = np.arange(60) % 3
+FLAGS = ["--dataset", "digits", "--clients", "5", "--rounds", "1", "--epochs", "1"]
 SMALL: dict[str, Any] = {"dataset": (X, Y), "clients": 3, "epochs": 1, "report": False}
 
 
@@ -53,18 +59,14 @@ def test_a_run_and_a_comparison_do_not_share_a_folder(tmp_path: Path) -> None:
             fedwcm.run("fedavg", out=tmp_path / "both", resume=resume, rounds=1, **SMALL)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda shape, n: nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 3)),
-        lambda shape, n: nn.Linear(4, 3),
-    ],
-)
-def test_another_model_of_the_same_name_is_refused(other: Any, tmp_path: Path) -> None:
+def test_another_model_of_the_same_name_is_refused(tmp_path: Path) -> None:
     def model(shape: Any, n: int) -> nn.Module:
         return nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3))
 
-    other.__qualname__, other.__module__ = model.__qualname__, model.__module__
+    def other(shape: Any, n: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 3))
+
+    other.__qualname__ = model.__qualname__
     fedwcm.run("fedavg", out=tmp_path, rounds=1, model=model, **SMALL)
     before = RunFolder(tmp_path).metrics_file.read_bytes()
     with pytest.raises(ValueError, match=r"model\.layout"):
@@ -72,11 +74,6 @@ def test_another_model_of_the_same_name_is_refused(other: Any, tmp_path: Path) -
     assert RunFolder(tmp_path).metrics_file.read_bytes() == before
     assert len(fedwcm.run("fedavg", out=tmp_path, resume=True, rounds=2, model=model, **SMALL).history) == 2
     assert fedwcm.predict(tmp_path, X, model=model).labels
-
-
-def test_seeds_are_no_axis_of_a_grid(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"run\.seed"):
-        fedwcm.compare(["fedavg"], [0], tmp_path, grid={"run.seed": [0, 1]}, **SMALL)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +92,27 @@ def test_the_name_of_a_run_tells_what_was_changed_of_its_recipe(method: str, set
     assert changed.title == name
     if "[" in name:
         assert config_from(name).loss.name == changed.loss.name
+
+
+def test_balancefl_is_called_balancefl_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--method", "balancefl", *FLAGS]) == 0
+    output = capsys.readouterr()
+    assert "balancefl (fedavg, loss balancefl, sampler balanced) on digits" in output.out
+    assert "balancefl: round 1/1" in output.err
+    folder = tmp_path / "runs" / "balancefl-digits"
+    summary = json.loads((folder / "summary.json").read_text())
+    resolved = ("balancefl", "fedavg", "balancefl", "balanced")
+    assert tuple(summary[key] for key in ("name", "method", "loss", "sampler")) == resolved
+    assert read_toml(folder / "config.toml")["run.name"] == "balancefl"
+    assert load_run(folder).label == "balancefl"
+
+
+def test_the_last_mean_is_that_of_ten_evaluations_not_of_rounds() -> None:
+    history = [
+        RoundRecord(round=5 * i, seconds=1.0, participants=1, bytes_down=1, bytes_up=1, test_accuracy=float(i))
+        for i in range(1, 31)
+    ]
+    assert outcome_of(history).last_mean_accuracy == (21 + 30) / 2

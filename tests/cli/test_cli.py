@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fedwcm
-from fedwcm.cli import common, main
+from fedwcm.cli import main
 from fedwcm.cli.listing import LISTS
 
 SMALL = ["--dataset", "digits", "--clients", "10", "--participation", "0.5", "--epochs", "1", "--batch-size", "10"]
@@ -38,9 +38,9 @@ def test_run_writes_its_folder_and_says_where(tmp_path: Path, capsys: pytest.Cap
         "checkpoints",
     }
     summary = json.loads((out / "summary.json").read_text())
-    assert {"method", "dataset", "final_accuracy", "best_accuracy", "few", "rounds", "seconds_per_round"} <= set(
-        summary
-    )
+    assert {"method", "dataset", "final_accuracy", "best_accuracy", "few", "rounds", "seconds_per_round"} <= {
+        *summary
+    }
 
 
 def test_quiet_says_nothing_but_the_warning_of_a_gain_above_one(
@@ -55,17 +55,6 @@ def test_quiet_says_nothing_but_the_warning_of_a_gain_above_one(
     assert "method.momentum_norm=exact" in output.err
     assert main(["run", "--method", "fedcm", *options, "--out", str(tmp_path / "b"), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
-
-
-def test_same_seed_same_metrics_and_another_seed_others(tmp_path: Path) -> None:
-    def metrics(name: str, seed: str) -> list[dict[str, object]]:
-        out = tmp_path / name
-        main(["run", "--method", "fedwcm", *SMALL, "--rounds", "3", "--seed", seed, "--out", str(out), "--quiet"])
-        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        return [{k: v for k, v in line.items() if "second" not in k} for line in lines]
-
-    assert metrics("a", "0") == metrics("b", "0")
-    assert metrics("c", "1") != metrics("d", "2")
 
 
 @pytest.mark.parametrize(
@@ -95,15 +84,13 @@ def test_a_wrong_request_ends_with_2_and_one_error(
 
 
 def test_diverged_run_ends_with_1_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = str(tmp_path / "run")
-    assert (
-        main(["run", "--method", "fedavg", *SMALL, "--rounds", "9", "--lr", "1e18", "--out", out, "--quiet"]) == 1
-    )
+    options = [*SMALL, "--rounds", "9", "--lr", "1e18", "--out", str(tmp_path / "run"), "--quiet"]
+    assert main(["run", "--method", "fedavg", *options]) == 1
     assert "updates have a NaN or an infinity" in capsys.readouterr().err
 
 
 def test_resume_of_a_finished_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["run", "--method", "fedavg", *SMALL, "--rounds", "2", "--out", str(tmp_path / "run"), "--resume"]
+    command = ["run", "--method", "fedavg", *SMALL, "--rounds", "1", "--out", str(tmp_path / "run"), "--resume"]
     assert main(command) == 0
     assert main(command) == 0
     assert "finished already" in capsys.readouterr().err
@@ -113,15 +100,15 @@ def test_compare_tabulates_every_method_and_seed_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "c"
-    command = ["compare", "--methods", "fedavg,fedcm[alpha=0.2],fedwcm", "--seeds", "0,1", *SMALL]
+    command = ["compare", "--methods", "fedavg,fedcm[alpha=0.2]", "--seeds", "0,1", *SMALL]
     command += ["--rounds", "2", "--grid", "local.lr=0.05,0.1", "--out", str(out), "--quiet"]
     assert main(command) == 0
     table = capsys.readouterr().out
     assert table.count("±") > 0
     assert "fedcm[alpha=0.2]" in table
     assert "local.lr" in table
-    assert len(list((out / "runs").iterdir())) == 3 * 2 * 2
-    assert (out / "table.csv").read_text().count("\n") == 1 + 6
+    assert len(list((out / "runs").iterdir())) == 2 * 2 * 2
+    assert (out / "table.csv").read_text().count("\n") == 1 + 4
     assert "fedcm[alpha=0.2]" in (out / "report.md").read_text()
     assert str(out / "report.html") in table
     before = {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")}
@@ -138,66 +125,6 @@ def test_a_comparison_of_other_seeds_says_which_runs_stay_beside_its_table(tmp_p
         fedwcm.compare(["fedavg"], [2], tmp_path, **options)
     with pytest.raises(FileNotFoundError, match=r"no finished run.*there are runs below it: .*fedavg-seed2"):
         fedwcm.predict(tmp_path, np.zeros((1, 64)))
-
-
-def test_compare_in_several_processes_gives_the_same_table(tmp_path: Path) -> None:
-    tables = []
-    for jobs in ("1", "2"):
-        out = tmp_path / jobs
-        command = ["compare", "--methods", "fedavg,fedwcm", *SMALL, "--rounds", "2", "--jobs", jobs, "--quiet"]
-        assert main([*command, "--out", str(out)]) == 0
-        assert list(out.rglob("report.html")) == [out / "report.html"]
-        rows = (out / "table.csv").read_text().splitlines()
-        tables.append([row.split(",")[:5] for row in rows])
-        made_by = [json.loads(file.read_text())[0]["jobs"] for file in out.rglob("environment.json")]
-        assert made_by == [int(jobs)] * 2
-    assert tables[0] == tables[1]
-
-
-def test_partition_describes_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = tmp_path / "p.png"
-    assert (
-        main(["partition", "--dataset", "digits", "--clients", "10", "--beta", "0.1", "--out", str(picture)]) == 0
-    )
-    output = capsys.readouterr().out
-    assert "classes per client median" in output
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_evaluate_on_other_data_matches_classes_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(3, 5)) * 4
-    labels = rng.integers(3, size=300)
-    rows = centres[labels] + rng.normal(size=(300, 5))
-    names = np.array(["sit", "walk", "fall"])[labels]
-    header = "a,b,c,d,e,activity,person\n"
-    body = "".join(
-        ",".join(f"{v:.5f}" for v in row) + f",{name},p{i % 6}\n"
-        for i, (row, name) in enumerate(zip(rows, names, strict=True))
-    )
-    table = tmp_path / "activities.csv"
-    table.write_text(header + body)
-    out = str(tmp_path / "run")
-    columns = ["--label", "activity", "--client", "person"]
-    command = ["run", "--method", "fedwcm", "--dataset", str(table), *columns, "--participation", "0.5"]
-    assert main([*command, "--rounds", "10", "--batch-size", "10", "--out", out, "--quiet"]) == 0
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["final_accuracy"] > 0.9
-    only_falls = tmp_path / "falls.csv"
-    only_falls.write_text(header + "".join(line + "\n" for line in body.splitlines() if "fall" in line))
-    capsys.readouterr()
-    assert main(["evaluate", out, "--dataset", str(only_falls), *columns]) == 0
-    output = capsys.readouterr().out
-    assert (
-        float(next(line.split()[-1] for line in output.splitlines() if line.strip().startswith("accuracy"))) > 0.9
-    )
-    monkeypatch.setattr(common, "UNLIMITED", 60)
-    assert main(["evaluate", out, "--dataset", str(only_falls), *columns]) == 0
-    narrow = [line for line in capsys.readouterr().out.splitlines() if "█" in line]
-    assert len(narrow) == 1  # classes that are not tested have no bar
-    assert narrow[0].split()[0] == "fall"
-    assert "…" not in narrow[0]
 
 
 @pytest.mark.parametrize(
@@ -247,11 +174,9 @@ def test_a_device_that_is_not_there_is_refused_before_data_is_read(
 def test_a_reader_that_goes_away_ends_a_command_in_silence(unbuffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    command, environment = [sys.executable, "-m", "fedwcm", "list", "recipes"], {**os.environ}
-    environment["PYTHONUNBUFFERED"] = unbuffered
-    ended = subprocess.run(
-        command, stdout=write, stderr=subprocess.PIPE, env=environment, check=False, timeout=120
-    )
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "fedwcm", "list", "recipes"]
+    ended = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=environment, check=False)
     os.close(write)
     assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, b"")
 
@@ -259,7 +184,7 @@ def test_a_reader_that_goes_away_ends_a_command_in_silence(unbuffered: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "closed"),
     [
-        ("list methods", ">&-"),
+        ("list recipes", ">&-"),
         ("run --dataset digits --rounds 1 --epochs 1 --clients 2 --out run", "<&- >&- 2>&-"),
     ],
 )
@@ -278,3 +203,38 @@ def test_a_pipe_that_breaks_elsewhere_is_an_error(
     monkeypatch.setitem(LISTS, "methods", ("a list that cannot be read", broken))
     assert main(["list", "methods"]) == 1
     assert capsys.readouterr() == ("", "error: the server hung up\n")
+
+
+OWN = """
+from dataclasses import dataclass
+import fedwcm
+
+@dataclass(frozen=True, kw_only=True)
+class Unlucky(fedwcm.Method):
+    alpha: float = 0.5
+
+    def __post_init__(self):
+        if self.alpha > 1:
+            raise ValueError("alpha is too large")
+
+    def weights(self, s, cohort):
+        one, other = cohort.samples
+        return one
+"""
+
+
+def test_an_error_of_the_users_code_is_shown_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "unlucky.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    common = ["--dataset", "digits", "--clients", "4", "--rounds", "1", "--epochs", "1", "--quiet", "--out", "out"]
+    assert main(["run", "--method", "unlucky:Unlucky", *common, "--participation", "1"]) == 1
+    printed = capsys.readouterr().err
+    assert "one, other = cohort.samples" in printed
+    assert 'unlucky.py", line 14, in weights' in printed
+    assert printed.rstrip().endswith("error: too many values to unpack (expected 2)")
+    assert main(["run", "--method", "unlucky:Unlucky[alpha=2]", *common]) == 2
+    assert main(["run", "--method", "unlucky:Lucky", *common]) == 2
+    assert main(["run", "--method", "fedavg", "--dataset", "none.csv"]) == 2
+    assert "Traceback" not in capsys.readouterr().err

@@ -62,19 +62,17 @@ def test_a_wrong_request_is_said(arguments: list[str], message: str, capsys: pyt
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg"])
-def test_the_command_prints_a_table_and_draws_all(
-    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_a_table_and_draws_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is part of the extra fedwcm[report]")
-    picture = tmp_path / "new" / f"splits.{suffix}"
-    command = ["partition", "--dataset", "digits", "--clients", "10", "--compare", ",".join(PAPER)]
-    assert main([*command, "--out", str(picture)]) == 0
+    picture = tmp_path / "new" / "splits.svg"
+    command = ["partition", "--dataset", "digits", "--clients", "10", "--out", str(picture)]
+    assert main([*command, "--compare", ",".join(PAPER)]) == 0
     output = capsys.readouterr().out
     assert [line.split()[0] for line in output.splitlines()[1:5]] == PAPER
     assert str(picture) in output
-    start = picture.read_bytes()[:100]
-    assert start.startswith(b"\x89PNG") if suffix == "png" else b"<?xml" in start
+    assert b"<?xml" in picture.read_bytes()[:100]
+    assert main(command) == 0
+    assert "classes per client median" in capsys.readouterr().out
 
 
 def test_the_table_shows_what_the_statistics_say() -> None:
@@ -84,13 +82,13 @@ def test_the_table_shows_what_the_statistics_say() -> None:
     assert row.split() == ["name", "2", "4", "4", "4", "0.5", "1", "0.5", "0.5"]
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("clients", [[1], [1, 8, 15]])
 def test_any_number_of_divisions_can_be_drawn_with_one_client_or_a_hundred_classes(
-    number: int, tmp_path: Path
+    clients: list[int], tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is part of the extra fedwcm[report]")
     rng = np.random.default_rng(0)
-    divisions = {f"way {n}": rng.integers(0, 2, size=(1 + 7 * n, 100)) for n in range(number)}
+    divisions = {f"way {n}": rng.integers(0, 2, size=(n, 100)) for n in clients}
     path = tmp_path / "picture.png"
     assert draw_divisions(divisions, [str(c) for c in range(100)], "title", path)
-    assert path.stat().st_size > 1000
+    assert path.read_bytes().startswith(b"\x89PNG")

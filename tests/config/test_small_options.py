@@ -93,12 +93,10 @@ def test_an_absurd_number_is_refused_by_name_with_its_bound(name: str) -> None:
 
 
 def test_the_same_options_are_accepted_where_they_have_an_effect() -> None:
-    for settings in (
-        {"aggregation.trim": 0.2, "aggregation.rule": "trimmed"},
-        {"aggregation.norm_lr": 0.5, "aggregation.quantile": 0.5, "aggregation.max_norm": 1.0},
-        {"data.crop_padding": 2, "data.augment": True},
-        {"run.select_by": "accuracy", "data.val_fraction": 0.2},
-    ):
+    trimmed = {"aggregation.trim": 0.2, "aggregation.rule": "trimmed"}
+    bound = {"aggregation.norm_lr": 0.5, "aggregation.quantile": 0.5, "aggregation.max_norm": 1.0}
+    others = {"data.crop_padding": 2, "data.augment": True, "run.select_by": "accuracy", "data.val_fraction": 0.2}
+    for settings in (trimmed, {**bound, **others}):
         fedwcm.run("fedavg", settings=settings, **RUN)  # type: ignore[arg-type]
 
 

@@ -151,9 +151,7 @@ def _describe_named(name: str, value: MethodLike | Mapping[str, object]) -> Sett
     """Return the settings of a method with a name of its own, and with options: keywords or dotted names."""
     options = dict(value) if isinstance(value, Mapping) else {"method": value}
     require("method" in options, f"methods[{name!r}]", value, "a method, or options with one as 'method'")
-    method = options.pop("method")
-    dotted = {key: value for key, value in options.items() if "." in key}
-    return describe_settings(method, None, dotted, {k: v for k, v in options.items() if k not in dotted})
+    return describe_settings(options.pop("method"), None, None, options)
 
 
 def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def own_rows(
         ValueError: if this is the run's own source, but no longer what the run was trained on.
     """
     must_be_own = dataset is None or _same_path(str(dataset), config.data.dataset)
-    if must_be_own and trained.fingerprint is None:
+    if must_be_own and trained.facts.fingerprint is None:
         raise ValueError(f"the folder does not know the data that {config.title} was trained on: name a dataset")
     _require_clients(config, dataset, clients)
     with warnings.catch_warnings():
@@ -37,7 +37,7 @@ def own_rows(
             if must_be_own:
                 raise
             return None
-    if fingerprint(whole) == trained.fingerprint:
+    if fingerprint(whole) == trained.facts.fingerprint:
         return InferenceRows(whole.name, "test", whole.x_test, whole.y_test, None, whole.test_clients)
     if must_be_own:
         raise ValueError(
@@ -62,7 +62,7 @@ def validation_rows(trained: Trained, config: Config, clients: ClientsLike | Non
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run has said so
         data = partition_data(_as_run(config, None, clients))
-    if fingerprint(data.dataset) != trained.fingerprint:
+    if fingerprint(data.dataset) != trained.facts.fingerprint:
         raise ValueError(f"{config.data.title} has changed since the run was trained on it: name other data")
     dataset, rows = data.dataset, data.val_rows
     if dataset.x_val is not None:

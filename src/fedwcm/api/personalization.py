@@ -63,7 +63,7 @@ def personalize(
     )
     experiment = build(config)
     try:
-        if experiment.facts.fingerprint != trained.fingerprint:
+        if experiment.facts.fingerprint != trained.facts.fingerprint:
             raise ValueError(f"these are not the data that the run in {run_folder.path} was trained on")
         experiment.network.module.load_state_dict(trained.module.state_dict())
         record = _fine_tuned(experiment, options, *experiment.network.initial())

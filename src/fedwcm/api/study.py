@@ -150,7 +150,7 @@ def study(
     declared, folder = StudyFile.read(path), Path(out) if out is not None else path.with_suffix("")
     comparisons, chosen = dict[str, Comparison](), dict[str, Mapping[str, Options]]()
     for data in declared.data:
-        shared = {"jobs": jobs, "progress": progress, **_spread(declared.options(data))}
+        shared = {"jobs": jobs, "progress": progress, **declared.options(data)}
         chosen[data] = _tune(declared, data, folder / "tuning" / slug(data), shared)
         methods = {name: {**declared.method(name), **chosen[data].get(name, {})} for name in declared.methods}
         comparisons[data] = compare(methods, declared.seeds, folder / slug(data), report=report, **shared)
@@ -211,9 +211,3 @@ def _leaves(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obj
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
-
-
-def _spread(options: Options) -> Options:
-    """Return options as `fedwcm.compare` takes them: dotted names as `settings`, the others as keywords."""
-    dotted = {key: value for key, value in options.items() if "." in key}
-    return {"settings": dotted, **{key: value for key, value in options.items() if key not in dotted}}

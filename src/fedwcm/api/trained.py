@@ -61,11 +61,6 @@ class Trained:
     facts: ModelFacts
     partition: PartitionRecord | None = None
 
-    @property
-    def fingerprint(self) -> str | None:
-        """That of its training data and their division; None if the folder does not have it."""
-        return self.facts.fingerprint
-
     def logits(self, rows: InferenceRows) -> Tensor:
         """Return the logits `(samples, classes)` of samples as they were read."""
         inputs = self.inputs(rows.x)

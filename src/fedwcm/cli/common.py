@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,3 +168,18 @@ UNLIMITED = 10_000
 def console() -> Console:
     """Return standard output, whatever it is at the moment, for tables that fit its width."""
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else UNLIMITED, highlight=False)
+
+
+PADDING = 3
+"""Characters between two columns of a table."""
+
+
+def fitting_columns(columns: Mapping[str, Sequence[str]], room: int, least: int = 1) -> list[str]:
+    """Return the headings of the first columns that fit, given with their cells; at least so many."""
+    fitting: list[str] = []
+    for heading, cells in columns.items():
+        room -= PADDING + max(map(len, (heading, *cells)))
+        if room < 0 and len(fitting) >= least:
+            break
+        fitting.append(heading)
+    return fitting

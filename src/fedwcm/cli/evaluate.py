@@ -146,8 +146,8 @@ def _print_notes(record: "EvaluationRecord") -> None:
         )
 
 
-NEEDED, PADDING, BAR_WIDTH, NAME_WIDTH = 3, 3, 8, 24
-"""Columns that are shown in any width, the characters between two, and those of a bar and of a class's name."""
+NEEDED, BAR_WIDTH, NAME_WIDTH = 3, 8, 24
+"""Columns that are shown in any width, and the characters of a bar and of a class's name."""
 
 CLASS_COLUMNS: dict[str, Callable[["EvaluationRecord", int], str]] = {
     "trained on": lambda record, c: f"{record.train_counts[c]:,}",
@@ -169,14 +169,10 @@ def _class_table(record: "EvaluationRecord", width: int) -> Table:
     room = width - 1 - min(NAME_WIDTH, max(map(len, record.classes)))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("class", overflow="fold", min_width=min(10, max(map(len, record.classes))))
-    shown: list[list[str]] = []
-    for title, cells in columns.items():
-        room -= PADDING + max(len(title), *map(len, cells))
-        if room < 0 and len(shown) >= NEEDED:
-            break
-        shown.append(cells)
+    shown = common.fitting_columns(columns, room, NEEDED)
+    for title in shown:
         table.add_column(title, justify="right" if title else "left", no_wrap=True)
-    for c, *cells in zip(order, *shown, strict=True):
+    for c, *cells in zip(order, *(columns[title] for title in shown), strict=True):
         table.add_row(Text(record.classes[c]), *cells)
     return table
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedwcm.cli.common import SubParsers, console
-from fedwcm.config.flags import FLAGS, OPTIONS, PARTITION_OPTIONS, Option, class_options
+from fedwcm.config.flags import FLAGS, OPTIONS, PARTITION_OPTIONS, Option, class_options, default_text
 from fedwcm.config.recipes import AUTO, CANDIDATES, RECIPES
 from fedwcm.core.checks import shorten, unknown
 
@@ -48,9 +48,10 @@ def add_parser(commands: SubParsers) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Print the names, each with one line about it; what can be listed; or one entry with its options."""
     what, name = arguments.what, arguments.name
-    if name is not None and (text := _description(what, name)):
+    text, entries = ("", list_names(what)) if name is None else _describe(what, name)
+    if text:
         print(text)
-    _print_lines(list_names(what, name))
+    _print_lines(entries)
     return 0
 
 
@@ -66,29 +67,24 @@ def list_names(what: str | None = None, name: str | None = None) -> dict[str, st
         return {kind: about for kind, (about, _) in LISTS.items()}
     if what not in LISTS:
         raise unknown("list", what, LISTS)
-    if name is None:
-        return LISTS[what][1]()
+    return LISTS[what][1]() if name is None else _describe(what, name)[1]
+
+
+def _describe(what: str, name: str) -> tuple[str, dict[str, str]]:
+    """Return the text about an entry, which may be empty, and its options."""
     if what == "options":
-        return _options_called(name)
+        return "", _options_called(name)
     if what in ("methods", "recipes") and name in RECIPES:  # --method takes both
-        return {key: str(value) for key, value in RECIPES[name].settings.items()}
+        settings = {key: str(value) for key, value in RECIPES[name].settings.items()}
+        return f"{RECIPES[name].description}\n\nsettings:", settings
     entries = LISTS["recipes" if name == AUTO and what == "methods" else what][1]()
     if name not in entries:
         raise unknown(what.removesuffix("s"), name, {*entries, *(RECIPES if what == "methods" else ())})
     if what not in SECTIONS or name == AUTO:
-        return {name: entries[name]}
-    options = documented_options(_components_of(what)[name], SECTIONS[what])
-    return {option.key: _meaning(option) for option in options}
-
-
-def _description(what: str, name: str) -> str:
-    """Return the text about an entry above its options; empty if there is none."""
-    if what in ("methods", "recipes") and name in RECIPES:
-        return f"{RECIPES[name].description}\n\nsettings:"
-    options = list_names(what, name)
-    if what not in SECTIONS or name == AUTO:
-        return ""
-    return _page(what, _components_of(what)[name]) + ("\n\noptions:" if options else "")
+        return "", {name: entries[name]}
+    component = _components_of(what)[name]
+    options = {each.key: _meaning(each) for each in documented_options(component, SECTIONS[what])}
+    return _page(what, component) + ("\n\noptions:" if options else ""), options
 
 
 def _print_lines(entries: Mapping[str, str]) -> None:
@@ -228,17 +224,11 @@ def shared_options(components: Mapping[str, Callable[..., object]], section: str
 
 def _keywords(factory: Callable[..., object], section: str, known: Mapping[str, tuple[str, str]]) -> list[Option]:
     """Return the keywords of a factory that are options, with the kind and meaning that are known of them."""
-    parameters = inspect.signature(factory).parameters
-    return [
-        Option(f"{section}.{name}", kind, _default(f"{section}.{name}", parameters[name]), about)
-        for name, (kind, about) in known.items()
-        if name in parameters
-    ]
-
-
-def _default(key: str, parameter: inspect.Parameter) -> str:
-    if parameter.default is inspect.Parameter.empty:
-        return OPTIONS[key].default if key in OPTIONS else ""
-    return (
-        ",".join(map(str, parameter.default)) if isinstance(parameter.default, tuple) else str(parameter.default)
-    )
+    options = []
+    for name, parameter in inspect.signature(factory).parameters.items():
+        if name in known:
+            key, (kind, about) = f"{section}.{name}", known[name]
+            common = OPTIONS[key].default if key in OPTIONS else ""
+            default = common if parameter.default is parameter.empty else default_text(parameter.default)
+            options.append(Option(key, kind, default, about))
+    return options

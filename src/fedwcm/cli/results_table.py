@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedwcm.cli.common import PADDING, fitting_columns
 from fedwcm.reports.comparison_figures import class_bars
 from fedwcm.reports.load import MethodRuns
 from fedwcm.reports.statistics import FEW_SEEDS
@@ -18,9 +19,6 @@ from fedwcm.utils.text import bar
 
 if TYPE_CHECKING:
     from fedwcm.api.comparison_result import Comparison
-
-PADDING = 3
-"""Characters between two columns."""
 
 NAME_WIDTH, NAME_SHARE = 40, 3
 """Characters of a method's name up to which it is not wrapped, and how many times they must fit into the width."""
@@ -126,13 +124,9 @@ def _fitting(rows: Sequence[Row], columns: dict[str, str], width: int) -> dict[s
     swept = [max(len(key), *(len(row.options[key]) for row in rows)) for key in swept_columns(rows)]
     verdict = min(30, max(len(VERDICT), *(len(row.verdict) for row in rows)))
     left = width - sum(size + PADDING for size in (names, *swept, verdict))
-    fitting: dict[str, str] = {}
-    for key, heading in columns.items():
-        left -= PADDING + max(len(heading), *(len(cell_text(row.values[key])) + 1 for row in rows))
-        if left < 0 and fitting:
-            break
-        fitting[key] = heading
-    return fitting
+    cells = {heading: [f"{cell_text(row.values[key])} " for row in rows] for key, heading in columns.items()}
+    fitting = fitting_columns(cells, left)
+    return {key: heading for key, heading in columns.items() if heading in fitting}
 
 
 def _name_width(rows: Sequence[Row], width: int) -> int:

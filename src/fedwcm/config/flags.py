@@ -61,7 +61,12 @@ def class_options(cls: type[Any], section: str) -> list[Option]:
     """Return the options of a dataclass under their dotted names."""
     kinds = field_types(cls)
     return [
-        Option(f"{section}.{field.name}", describe(kinds[field.name]), _default(field), about(cls, field.name))
+        Option(
+            f"{section}.{field.name}",
+            describe(kinds[field.name]),
+            default_text(field.default),
+            about(cls, field.name),
+        )
         for field in fields(cls)
         if field.init
     ]
@@ -77,15 +82,15 @@ def about(cls: type[Any], option: str) -> str:
     return ""
 
 
-def _default(field: Any) -> str:
-    """Return the default of a dataclass field, as it would be typed; empty for a required field."""
-    if field.default is MISSING:
+def default_text(default: object) -> str:
+    """Return the default of an option, as it would be typed; empty for a required one."""
+    if default is MISSING:
         return ""
-    if field.default is None or field.default == ():
+    if default is None or default == ():
         return "none"
-    if isinstance(field.default, tuple):
-        return ",".join(map(str, field.default))
-    return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _declared_options() -> Iterator[Option]:
@@ -212,17 +217,16 @@ def _short(flags: Mapping[str, object]) -> Settings:
     """Return the dotted options of the flags that were given; a component may bring options in brackets."""
     short: Settings = {}
     for name, value in flags.items():
-        if name not in FLAGS:
-            raise unknown("option", name, FLAGS)
+        key = option_key(name)
         if value is None:
             continue
-        section, _, option = FLAGS[name].key.partition(".")
-        if option == "name" and isinstance(value, (str, Component)):
+        section, _, option = key.partition(".")
+        if name in FLAGS and option == "name" and isinstance(value, (str, Component)):
             short |= component_settings(section, value)
         elif name == "drop" and isinstance(value, str):
-            short["data.drop"] = column_names(value)
+            short[key] = column_names(value)
         else:
-            short[FLAGS[name].key] = value
+            short[key] = value
     return short
 
 
