@@ -75,7 +75,7 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
         "    return nn.Sequential(nn.Flatten(), *layers)\n"
     )
     monkeypatch.chdir(tmp_path)
-    options: Any = {**SMALL, "model": "models_of_one_s_own:tiny", "settings": {"model.width": 16}}
+    options: Any = {**SMALL, "rounds": 1, "model": "models_of_one_s_own:tiny", "settings": {"model.width": 16}}
     result = fedwcm.run("fedwcm", out="run", **options)
     with pytest.raises(ValueError, match="only the run's folder names"):
         fedwcm.load_model("run")

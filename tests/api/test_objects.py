@@ -188,8 +188,8 @@ def test_client_ids_go_with_a_data_set_that_is_made_already() -> None:
         ({"dataset": {"x": [[1.0]], "yy": [0]}}, "unknown array 'yy'.*did you mean 'y'"),
         ({"dataset": {"val": digits(), "test": digits()}}, "'val', 'test': it must have one called 'train'"),
         (
-            {"dataset": {"train": digits(), "hold": digits()}},
-            "'train', 'hold': they must be 'train', 'val' and 'test'",
+            {"dataset": dict.fromkeys(["train", "test", "x"], digits())},
+            "'x': they must be 'train', 'val' and 'test'",
         ),
         ({"partition": "iid", "clients": np.zeros(600)}, "omit partition"),
     ],
