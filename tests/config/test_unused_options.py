@@ -193,7 +193,7 @@ def test_a_target_by_class_names_is_the_list_in_the_order_of_the_classes(states:
         ("ok=0.9,warn=0.1,alert=0", "unknown class in run.target: 'alert'. Did you mean 'alarm'"),
         ("ok=0.9,warn=0.2,alarm=-0.1", "run.target, class 'alarm', = -0.1 is not allowed"),
         ([-0.1, 0.9, 0.2], "run.target, class 'alarm', = -0.1 is not allowed"),
-        ([0.5, 0.5], "it must be a share for each of alarm, ok, warn"),
+        ([0.5, 0.5], "it must be one share for each of alarm, ok, warn"),
         ("ok=0.9,warn=0.2,alarm=0.1", "run.target must sum to 1"),
         ("ok=much", "run.target = 'ok=much' is not allowed: it must be a list, each a number or NAME=VALUE"),
     ],

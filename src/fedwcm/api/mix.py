@@ -4,15 +4,16 @@ import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedwcm.config.settings import parse_assignment, split_list
-from fedwcm.core.checks import require, shorten, unknown
+from fedwcm.config.options import convert
+from fedwcm.config.schema import order_shares
+from fedwcm.core.checks import require, unknown
 from fedwcm.core.types import Floats
 from fedwcm.experiment.records import PartitionRecord
 from fedwcm.models.facts import ModelFacts
-from fedwcm.utils.json_record import is_number
 
 Mix = str | Path | Mapping[str, float] | Sequence[float]
 """A class mix: `trained`, `natural`, `uniform`, `target`, `client:NAME`, shares by class, or a file with them."""
@@ -82,32 +83,18 @@ def _shares(mix: Mix, facts: ModelFacts, partition: PartitionRecord | None) -> F
         return uniform if facts.target is None else np.array(facts.target)
     if isinstance(mix, str) and is_of_client(mix):
         return _shares_of(mix.removeprefix(f"{CLIENT}:"), facts, partition)
-    if isinstance(mix, str | Path):
-        mix = _in_text(mix) if "=" in str(mix) else _in_file(Path(mix))
-    if not isinstance(mix, Mapping):
-        require(len(mix) == len(classes), "mix", list(mix), f"one share for each of {shorten(classes)}")
-        mix = dict(zip(classes, mix, strict=True))
-    return _by_name(mix, classes)
-
-
-def _by_name(mix: Mapping[str, float], classes: Sequence[str]) -> Floats:
-    for name, share in mix.items():
-        if name not in classes:
-            raise unknown("class in mix:", name, classes)
-        require(is_number(share) and 0 <= share < float("inf"), f"mix, class {name!r},", share, "a share from 0")
-    missing = [name for name in classes if name not in mix]
-    require(not missing, "mix", dict(mix), f"given for every class: {shorten(missing)} is missing")
-    shares = np.array([mix[name] for name in classes], dtype=np.float64)
-    require(shares.sum() > 0, "mix", dict(mix), "above 0 for a class at least")
+    given: Any = str(mix) if isinstance(mix, Path) else mix
+    if isinstance(given, str) and "=" not in given:
+        given = _in_file(Path(given))
+    if isinstance(given, str | Mapping):
+        given = convert(given, dict[str, float], "mix")
+    shares: Floats = np.array(order_shares(given, classes, "mix"), dtype=np.float64)
+    require(shares.sum() > 0, "mix", given, "above 0 for a class at least")
     shares /= shares.sum()
     return shares
 
 
-def _in_text(text: str | Path) -> dict[str, float]:
-    return dict(map(parse_assignment, split_list(str(text))))  # type: ignore[arg-type]
-
-
-def _in_file(path: Path) -> Mapping[str, float]:
+def _in_file(path: Path) -> Any:
     words = "trained, natural, uniform, target, client, client:NAME, CLASS=SHARE,… or a file"
     require(path.is_file(), "mix", str(path), words)
     text = path.read_text(encoding="utf-8")
@@ -116,8 +103,7 @@ def _in_file(path: Path) -> Mapping[str, float]:
     except ValueError as error:
         raise ValueError(f"mix: {path} cannot be read: {error}") from error
     require(isinstance(content, Mapping), "mix", str(path), "a file with a share for each class by its name")
-    pairs: Mapping[str, float] = content
-    return pairs
+    return content
 
 
 def _csv_pairs(text: str) -> dict[str, float]:

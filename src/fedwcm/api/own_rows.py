@@ -32,7 +32,7 @@ def own_rows(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # this may not be the run's data, and is then read again
         try:
-            whole = dataset if isinstance(dataset, Dataset) else run_dataset(_as_run(config, dataset, clients))
+            whole = dataset if isinstance(dataset, Dataset) else run_dataset(as_run(config, dataset, clients))
         except (ValueError, OSError):
             if must_be_own:
                 raise
@@ -61,7 +61,7 @@ def validation_rows(trained: Trained, config: Config, clients: ClientsLike | Non
     """Return the validation rows of the run's own data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run has said so
-        data = partition_data(_as_run(config, None, clients))
+        data = partition_data(as_run(config, None, clients))
     if fingerprint(data.dataset) != trained.facts.fingerprint:
         raise ValueError(f"{config.data.title} has changed since the run was trained on it: name other data")
     dataset, rows = data.dataset, data.val_rows
@@ -75,7 +75,7 @@ def validation_rows(trained: Trained, config: Config, clients: ClientsLike | Non
     return InferenceRows(dataset.name, "all", dataset.x_train[rows], dataset.y_train[rows], None)
 
 
-def _as_run(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> Config:
+def as_run(config: Config, dataset: DataLike | None, clients: ClientsLike | None) -> Config:
     """Return the configuration of the run with these objects."""
     if clients is not None:
         config = replace(config, partition=Component(CLIENT_IDS, value=clients))

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from fedwcm.api.arguments import ClientsLike, DataLike, Folder, ModelLike
+from fedwcm.api.own_rows import as_run
 from fedwcm.api.trained import folder_model, load_trained
 from fedwcm.config.schema import Component, Config
-from fedwcm.config.settings import CLIENT_IDS, FineTuning
+from fedwcm.config.settings import FineTuning
 from fedwcm.core.batch import Shard
 from fedwcm.core.method import Method
 from fedwcm.core.types import Context, Floats, GradientOracle, Layout, State, Vec
@@ -78,12 +79,7 @@ def _as_it_was(config: Config, dataset: DataLike | None, clients: ClientsLike | 
     """Return the configuration of the run, with its objects, for one process. Fine-tuning needs no method."""
     privacy = PrivacyOptions(epsilon=config.privacy.epsilon)  # the same noise, which the seed gives; no encryption
     config = replace(config, method=Component("fedavg"), run=replace(config.run, backend="sequential"))
-    config = replace(config, privacy=privacy)
-    if clients is not None:
-        config = replace(config, partition=Component(CLIENT_IDS, value=clients))
-    if isinstance(dataset, (str, Path)):
-        return replace(config, data=replace(config.data, dataset=str(dataset)))
-    return replace(config, source=dataset)
+    return as_run(replace(config, privacy=privacy), dataset, clients)
 
 
 def _fine_tuned(experiment: Experiment, options: FineTuning, x: Vec, buffers: Vec) -> PersonalizationRecord:
@@ -93,7 +89,7 @@ def _fine_tuned(experiment: Experiment, options: FineTuning, x: Vec, buffers: Ve
     assert owners is not None
     rate = options.lr or experiment.config.local.lr
     sent = Broadcast(experiment.config.run.rounds, x, buffers, {}, rate)
-    trainer = fine_tuner(experiment.rounds.trainer, options.epochs, options.layers)
+    trainer = fine_tuner(experiment.rounds.trainer, options)
     before, after = np.empty(len(members)), np.empty(len(members))
     for i, (name, client) in enumerate(members.items()):
         rows = torch.from_numpy(np.flatnonzero(owners == name)).to(test.labels.device)
@@ -141,9 +137,6 @@ def _accuracy(experiment: Experiment, model: tuple[Vec, Vec], rows: torch.Tensor
     return accuracy
 
 
-Layers = Literal["all", "head"]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadOnly(Method):
     """Plain local training of the parameters that the mask is 1 for."""
@@ -154,15 +147,15 @@ class HeadOnly(Method):
         return grad(w).mul(self.mask), c
 
 
-def fine_tuner(trainer: ClientTrainer, epochs: int, layers: Layers) -> ClientTrainer:
-    """Return the trainer of a run, for plain local training of this many epochs instead of the run's method.
+def fine_tuner(trainer: ClientTrainer, options: FineTuning) -> ClientTrainer:
+    """Return the trainer of a run, for plain local training instead of the run's method.
 
     What the method adds to a local step (momentum, control variates, proximal terms) holds clients together while
     they train a common model, and has no place here; the loss, the sampler and the batches are those of the run.
     """
     network = trainer.forward.network
-    population = replace(trainer.population, epochs=epochs, steps=None)
-    if layers == "all":
+    population = replace(trainer.population, epochs=options.epochs, steps=None)
+    if options.layers == "all":
         return replace(trainer, method=Method(), population=population)
     method = HeadOnly(mask=head_mask(network.layout).to(network.device))
     steady = replace(trainer.optimizer, weight_decay=0.0)  # decay would move the body

@@ -4,7 +4,7 @@ Sections with a `name` choose a component (`method`, `loss`, `sampler`, `model`,
 the others are dataclasses. Nothing here imports torch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -178,6 +178,22 @@ class LocalOptions(LearningRate, OptimizerOptions):
         )
 
 
+def order_shares(
+    shares: Mapping[str, float] | Sequence[float], classes: Sequence[str], field: str
+) -> tuple[float, ...]:
+    """Return the share of each class in the order of the classes, given by name or in this order."""
+    if not isinstance(shares, Mapping):
+        require(len(shares) == len(classes), field, list(shares), f"one share for each of {shorten(classes)}")
+        shares = dict(zip(classes, shares, strict=True))
+    for name, share in shares.items():
+        if name not in classes:
+            raise unknown(f"class in {field}:", name, classes)
+        require(0 <= share < float("inf"), f"{field}, class {name!r},", share, "a share from 0")
+    missing = [name for name in classes if name not in shares]
+    require(not missing, field, dict(shares), f"given for every class: {shorten(missing)} is missing")
+    return tuple(shares[name] for name in classes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ClusterOptions):
     """Length, seed, hardware and output of a run. The options of `ClusterOptions` are described there.
@@ -243,17 +259,7 @@ class RunOptions(ClusterOptions):
         """Return the options with the target in the order of these classes."""
         if self.target is None:
             return self
-        if not isinstance(self.target, dict):
-            allowed = f"a share for each of {shorten(classes)}"
-            require(len(self.target) == len(classes), "run.target", list(self.target), allowed)
-            return replace(self, target=dict(zip(classes, self.target, strict=True))).with_target_of(classes)
-        for name, share in self.target.items():
-            if name not in classes:
-                raise unknown("class in run.target:", name, classes)
-            require(share >= 0, f"run.target, class {name!r},", share, "a share from 0")
-        missing = [name for name in classes if name not in self.target]
-        require(not missing, "run.target", self.target, f"given for every class: {shorten(missing)} is missing")
-        return replace(self, target=tuple(self.target[name] for name in classes))
+        return replace(self, target=order_shares(self.target, classes, "run.target"))
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
