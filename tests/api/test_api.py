@@ -57,14 +57,9 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.iterdir())
 
 
-def test_validation_data_is_held_out_of_training_and_chooses_the_round() -> None:
-    plain = fedwcm.partition(dataset="digits", clients=5)
-    held = fedwcm.partition(dataset="digits", clients=5, val_fraction=0.25)
+def test_validation_data_is_held_out_of_training() -> None:
+    plain, held = (fedwcm.partition(dataset="digits", clients=5, val_fraction=share) for share in (0.0, 0.25))
     assert held.counts.sum() == pytest.approx(0.75 * plain.counts.sum(), rel=0.02)
-    result = fedwcm.run("fedavg", val_fraction=0.25, **SMALL)
-    best = max(result.history, key=lambda record: record.val_accuracy)  # type: ignore[arg-type, return-value]
-    assert result.summary.selected_accuracy == best.test_accuracy
-    assert result.summary.selected_round == best.round
 
 
 def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +84,8 @@ def test_own_model_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_batchnorm_model_trains_and_its_statistics_are_saved(tmp_path: Path) -> None:
-    options: Any = {
-        **SMALL,
-        "rounds": 2,
-        "model": "resnet8",
-        "settings": {"model.norm": "batch", "model.width": 4},
-    }
-    result = fedwcm.run("fedwcm", out=tmp_path / "run", **options)
+    options: Any = {**SMALL, "rounds": 1, "settings": {"model.norm": "batch", "model.width": 4}}
+    result = fedwcm.run("fedwcm", out=tmp_path / "run", model="resnet8", **options)
     state = fedwcm.load_model(tmp_path / "run").state_dict()
     means = [value for name, value in state.items() if name.endswith("running_mean")]
     assert means

@@ -1,7 +1,6 @@
 """An exported model takes raw data, and says of it what `fedwcm.predict` says."""
 
 import json
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -38,17 +37,6 @@ class Recurrent(nn.Module):
         return logits
 
 
-class Convolving(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(3, 5, 3)
-        self.head = nn.Linear(5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.conv(x.transpose(1, 2)).relu().mean(dim=-1))
-        return logits
-
-
 class Looking(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -60,37 +48,24 @@ class Looking(nn.Module):
         return logits
 
 
-def table() -> np.ndarray:
-    return (RNG.normal(size=(60, 4)) * [1, 10, 100, 0.1] + 5).astype(np.float32)
+TABLE = (RNG.normal(size=(60, 4)) * [1, 10, 100, 0.1] + 5).astype(np.float32)
+IMAGES = RNG.integers(0, 256, size=(60, 8, 8, 3), dtype=np.uint8)
+WINDOWS = (RNG.normal(size=(60, 6, 3)) * 7).astype(np.float32)
+TOKENS = RNG.integers(0, 20, size=(60, 6))
 
-
-def images() -> np.ndarray:
-    return RNG.integers(0, 256, size=(60, 8, 8, 3), dtype=np.uint8)
-
-
-def windows() -> np.ndarray:
-    return (RNG.normal(size=(60, 6, 3)) * 7).astype(np.float32)
-
-
-def tokens() -> np.ndarray:
-    return RNG.integers(0, 20, size=(60, 6))
-
-
-CASES: dict[str, tuple[Callable[[], np.ndarray], Any, dict[str, Any]]] = {
-    "mlp": (table, "mlp", {"model.hidden": [8]}),
-    "cnn": (images, "cnn", {}),
-    "resnet, batch norm": (images, "resnet8", {"model.width": 4, "model.norm": "batch"}),
-    "resnet, group norm": (images, "resnet8", {"model.width": 4, "model.norm": "group"}),
-    "LSTM": (windows, Recurrent, {}),
-    "Conv1d": (windows, Convolving, {}),
-    "embedding": (tokens, Looking, {}),
+CASES: dict[str, tuple[np.ndarray, Any, dict[str, Any]]] = {
+    "mlp": (TABLE, "mlp", {"model.hidden": [8]}),
+    "cnn": (IMAGES, "cnn", {}),
+    "resnet, batch norm": (IMAGES, "resnet8", {"model.width": 4, "model.norm": "batch"}),
+    "resnet, group norm": (IMAGES, "resnet8", {"model.width": 4, "model.norm": "group"}),
+    "LSTM": (WINDOWS, Recurrent, {}),
+    "embedding": (TOKENS, Looking, {}),
 }
 
 
 def trained(case: str, folder: Path) -> tuple[np.ndarray, Any]:
     """Train a moment; the raw inputs, and what takes the weights if a name does not."""
-    make, model, settings = CASES[case]
-    x = make()
+    x, model, settings = CASES[case]
     y = NAMES[np.arange(len(x)) % 3]
     fedwcm.run("fedavg", dataset=(x, y), model=model, settings=settings, out=folder, **SMALL)
     return x, None if isinstance(model, str) else model

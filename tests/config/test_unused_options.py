@@ -1,5 +1,6 @@
 """The law of options: each changes the run, or says what it needs to have an effect and is refused without it."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import cache
@@ -10,12 +11,18 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedwcm
 from fedwcm.cli import main
+from fedwcm.config.settings import from_settings
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.experiment.components import component_needs
+from fedwcm.data import load_dataset
+from fedwcm.data.inputs import FlipCrop
+from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.network import Network
+from fedwcm.experiment.components import Components, component_needs
 from fedwcm.losses import LOSSES
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.losses.fedrela import FedReLaLoss
@@ -132,35 +139,38 @@ def test_every_other_option_changes_the_run(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "message"),
+    ("method", "settings", "message"),
     [
+        ("fedwcm+longtail[alpha_rule=discrepancy]", {}, r"method\.alpha_rule = .* local without adaptive = true"),
+        ("fedwcm+longtail[q=off]", {}, r"method\.q = 'off' .* ratio without adaptive = true"),
+        ("fedwcm[average=samples]", {}, r"method\.average = 'samples' .* uniform without weighting = false"),
         (
-            "fedwcm+longtail[alpha_rule=discrepancy]",
-            {},
-            "method.alpha_rule = 'discrepancy' .* local without adaptive = true",
+            "fedavg[loss.name=class_weights]",
+            {"loss.beta": 0.5},
+            r"loss\.beta = 0\.5 .* without scheme = effective",
         ),
         (
-            "fedwcm+longtail[q=off]",
-            {},
-            r"method.q = 'off' is not allowed: it must be ratio without adaptive = true",
+            "fedavg[run.backend=vectorized]",
+            {"run.workers": 2},
+            r"run\.workers = 2 .* 0 without run\.backend = auto",
         ),
-        ("fedwcm[average=samples]", {}, r"method.average = 'samples' .* uniform without weighting = false"),
-        ("fedavg", {"loss": "class_weights[beta=0.5]"}, r"loss.beta = 0.5 .* 0.9999 without scheme = effective"),
-        (
-            "fedavg",
-            {"settings": {"run.workers": 2, "run.backend": "vectorized"}},
-            "run.workers = 2 .* 0 without run.backend = auto, par",
-        ),
-        ("fedavg", {"settings": {"local.warmup": 1}}, "local.warmup = 1 .* below run.rounds = 1"),
+        ("fedavg", {"local.warmup": 1}, r"local\.warmup = 1 .* below run\.rounds = 1"),
+        ("fedavg", {"aggregation.trim": 0.2}, r"trim = 0\.2 .* 0\.1 without aggregation\.rule = trimmed"),
+        ("fedavg", {"aggregation.norm_lr": 0.5}, r"norm_lr = 0\.5 .* 0\.2 without aggregation\.quantile"),
+        ("fedavg", {"data.crop_padding": 8}, r"data\.crop_padding = 8 .* 4 without data\.augment"),
+        ("fedavg", {"privacy.key_holders": 3}, r"privacy\.key_holders = 3 .* 1 without privacy\.mode = he"),
+        ("fedavg", {"privacy.min_contributors": 5}, r"min_contributors = 5 .* 3 without privacy\.mode = he"),
+        ("fedavg", {"privacy.score_levels": 5}, r"privacy\.score_levels = 5 .* 8 without privacy\.mode = he"),
+        ("fedavg", {"run.patience": 2}, r"run\.patience = 2 .* 0 without validation data.*--val-fraction"),
     ],
 )
 def test_an_option_without_effect_is_refused_by_name(
-    method: str, options: dict[str, Any], message: str, tmp_path: Path
+    method: str, settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        fedwcm.run(method, **options, **RUN)
+        fedwcm.run(method, settings=settings, **RUN)
     with pytest.raises(ValueError, match=message):
-        fedwcm.compare([method], [0], tmp_path, **options, **RUN)
+        fedwcm.compare([method], [0], tmp_path, settings=settings, **RUN)
 
 
 CLASSES = {"ok": 0.85, "warn": 0.12, "alarm": 0.03}
@@ -229,3 +239,74 @@ def test_a_run_says_what_still_rises_at_its_end(capsys: pytest.CaptureFixture[st
     main(["compare", "--methods", "fedwcm+longtail", "--rounds", "8", *options, str(tmp_path / "two")])
     assert "the balanced accuracy still rises" in (printed := capsys.readouterr().out)
     assert "fedwcm+longtail still rises clearly at the end: more rounds (--rounds) would give more" in printed
+
+
+# --- options that reach their part from the configuration of a run ----------------------------------------------
+
+
+def test_the_crop_padding_reaches_the_augmentation() -> None:
+    config = from_settings({"data.augment": True, "data.crop_padding": 8})
+    forward = SequentialForward(Network(nn.Linear(2, 2)))
+    trainer = Components.of(config).trainer(config, forward, None)  # type: ignore[arg-type]
+    assert trainer.augmentation == FlipCrop(8)
+    assert FlipCrop(8).draw(np.random.default_rng(0), 50, 50)[..., 1:].max() == 16
+    with pytest.raises(ValueError, match="crop_padding"):
+        from_settings({"data.crop_padding": -1})
+
+
+def test_several_clients_hold_keys_and_the_distribution_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tenseal")
+    import fedwcm.experiment.class_distribution
+
+    seen: list[int] = []
+    plain = fedwcm.experiment.class_distribution.sum_counts  # type: ignore[attr-defined]
+
+    def watched(*arguments: object, key_holders: int = 1, **options: object) -> object:
+        seen.append(key_holders)
+        return plain(*arguments, key_holders=key_holders, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fedwcm.experiment.class_distribution, "sum_counts", watched)
+    method = "fedwcm[score=local, alpha_rule=local]"
+    settings = {"privacy.key_holders": 2, "privacy.score_levels": 0}
+    encrypted = fedwcm.run(method, privacy="he", settings=settings, **RUN)
+    clear = fedwcm.run(method, **RUN)
+    assert seen == [2]
+    assert encrypted.history[-1].test_loss == clear.history[-1].test_loss
+    cost = encrypted.summary.encryption
+    assert cost is not None
+    assert cost["clients"] == sum(1 for _ in fedwcm.partition(config=encrypted.config).counts)
+    assert min(cost.values()) > 0
+    assert clear.summary.encryption is None
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 2)], ids=["table", "sequence"])
+def test_only_images_are_augmented(shape: tuple[int, ...]) -> None:
+    own = np.zeros((20, *shape), dtype=np.float32), np.tile(np.arange(2), 10)
+    message = rf"data\.augment = True is not allowed: it must be false for inputs of shape {re.escape(str(shape))}"
+    with pytest.raises(ValueError, match=message):
+        fedwcm.run("fedavg", dataset=own, clients=2, augment=True, rounds=1)
+
+
+@pytest.mark.parametrize("name", ["local.steps", "local.epochs", "local.batch_size", "data.n_max", "run.rounds"])
+def test_an_absurd_number_is_refused_by_name_with_its_bound(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name} = 10{{21}} is not allowed: .*(1,000,000,000|below 2\*\*63)"):
+        fedwcm.run("fedavg", **{**RUN, "epochs": None, "rounds": None}, settings={name: 10**21})
+    if name != "run.rounds":
+        with pytest.raises(ValueError, match=rf"{name} = 10{{18}} is not allowed: .*at most 1,000,000,000"):
+            from_settings({name: 10**18})
+
+
+def test_the_same_options_are_accepted_where_they_have_an_effect() -> None:
+    trimmed = {"aggregation.trim": 0.2, "aggregation.rule": "trimmed"}
+    bound = {"aggregation.norm_lr": 0.5, "aggregation.quantile": 0.5, "aggregation.max_norm": 1.0}
+    others = {"data.crop_padding": 2, "data.augment": True, "run.select_by": "accuracy", "data.val_fraction": 0.2}
+    for settings in (trimmed, {**bound, **others}):
+        fedwcm.run("fedavg", settings=settings, **RUN)
+
+
+def test_a_test_fraction_is_refused_for_data_with_a_test_part() -> None:
+    message = r"test_fraction = 0\.5 is not allowed: it must be left at 0\.2: digits has a test part of its own"
+    with pytest.raises(ValueError, match=message):
+        fedwcm.run("fedavg", test_fraction=0.5, **RUN)
+    with pytest.raises(ValueError, match=message):
+        fedwcm.partition(dataset=load_dataset("digits"), clients=4, test_fraction=0.5)
