@@ -69,7 +69,7 @@ def calibrate(
     facts = _with_temperature(facts, plain, labels)
     if facts.operating_point is not None:
         facts = _with_point(facts, facts.operating_point, plain / facts.temperature, labels)
-    _store(run_folder, facts)
+    write_model(run_folder.model_file, read_model(run_folder), facts)
     return facts.temperature
 
 
@@ -109,7 +109,7 @@ def choose_operating_point(
     else:
         facts, logits, labels = _validation(untouched, run_folder, dataset, label, clients, trust)
         facts = _with_point(facts, point, logits, labels)
-    _store(run_folder, facts)
+    write_model(run_folder.model_file, read_model(run_folder), facts)
     return dict(zip(facts.classes, facts.operating_shift or (0.0,) * len(facts.classes), strict=True))
 
 
@@ -128,10 +128,6 @@ def _validation(
         rows = load_rows(dataset, untouched.schema, label=label)
     assert rows.y is not None
     return untouched.facts, untouched.logits(rows), torch.from_numpy(rows.y)
-
-
-def _store(folder: RunFolder, facts: ModelFacts) -> None:
-    write_model(folder.model_file, read_model(folder), facts)
 
 
 def _with_temperature(facts: ModelFacts, plain: Tensor, labels: Tensor) -> ModelFacts:

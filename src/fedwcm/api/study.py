@@ -1,18 +1,17 @@
 """`fedwcm.study`: methods × data × seeds as a file declares them: tuned, run, and printed as in a paper."""
 
 import itertools
-import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from fedwcm.api.comparison import compare
 from fedwcm.api.comparison_result import Comparison
 from fedwcm.config.options import make
-from fedwcm.config.settings import Settings
+from fedwcm.config.settings import load_toml
 from fedwcm.core.checks import require
 from fedwcm.experiment.files import replace_file
 from fedwcm.experiment.folder import slug
@@ -40,7 +39,7 @@ class Tuning:
 
     def grid(self, method: str) -> Mapping[str, Sequence[object]]:
         """Return the values of each option to try for a method."""
-        return grid_lists(cast("Mapping[str, Sequence[object]]", _flat(self.own.get(method, self.options))))
+        return grid_lists(_flat(self.own.get(method, self.options)))
 
     def trials(self, method: str) -> list[Options]:
         """Return the settings to try for a method."""
@@ -88,10 +87,7 @@ class StudyFile:
     @classmethod
     def read(cls, path: Path) -> "StudyFile":
         """Read a TOML file."""
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"{path} is not TOML: {error}") from None
+        values = load_toml(path)
         for key in {"seeds", "methods", "data"} - values.keys():
             raise ValueError(f"{path} has no {key}: a study has seeds, methods and data")
         return make(cls, values, path.name)
@@ -162,8 +158,9 @@ def study(
 def _tune(declared: StudyFile, data: str, folder: Path, shared: Options) -> dict[str, Options]:
     """Return the options of each method with the best mean balanced accuracy on validation data."""
     tuning, chosen = declared.tuning, dict[str, Options]()
-    for name in declared.methods if tuning is not None else ():
-        assert tuning is not None
+    if tuning is None:
+        return chosen
+    for name in declared.methods:
         trials, grid = tuning.trials(name), tuning.grid(name)
         runs = compare(
             {name: declared.method(name)}, tuning.seeds, folder / slug(name), grid=grid, report=False, **shared
@@ -186,7 +183,10 @@ def _write(
     tables = declared.tables
     lines = [f"# {declared.title}", "", study_markdown(groups, tables)]
     for data, by_method in chosen.items():
-        listed = [f"- {name}: {_text(options)}" for name, options in by_method.items()]
+        listed = [
+            f"- {name}: " + ", ".join(f"{key} = {value}" for key, value in options.items())
+            for name, options in by_method.items()
+        ]
         lines += [f"Chosen on validation data, {data}:", "", *listed, ""] if listed else []
     replace_file(folder / "study.md", "\n".join(lines))
     replace_file(folder / "study.tex", study_latex(groups, tables))
@@ -194,20 +194,12 @@ def _write(
     study_figures(groups, declared.figures, folder)
 
 
-def _text(options: Options) -> str:
-    return ", ".join(f"{key} = {value}" for key, value in options.items())
-
-
-def _flat(table: object, prefix: str = "") -> Settings:
+def _flat(table: object, prefix: str = "") -> Options:
     """Return the options of a TOML table: `local.lr = 0.1`, which TOML nests, under its dotted name."""
     require(isinstance(table, Mapping), prefix.rstrip(".") or "the entry", table, "a table of options")
     assert isinstance(table, Mapping)
-    return dict(_leaves(table, prefix))
-
-
-def _leaves(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    flat: Options = {}
     for key, value in table.items():
-        if isinstance(value, Mapping) and prefix + key != "run.target":
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+        nested = isinstance(value, Mapping) and prefix + key != "run.target"
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {prefix + key: value}
+    return flat

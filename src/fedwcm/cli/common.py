@@ -170,6 +170,11 @@ def console() -> Console:
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else UNLIMITED, highlight=False)
 
 
+def trained_model(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the keywords of the flags of `add_trained_model`."""
+    return {"model": arguments.model, "trust": arguments.trust, "mix": arguments.mix}
+
+
 PADDING = 3
 """Characters between two columns of a table."""
 

@@ -72,16 +72,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if arguments.calibrate or arguments.operating_point is not None:
         _fit(arguments)
-    options = common.chosen_flags(arguments, NAMES)
-    options["drop"] = column_names(arguments.drop)
-    record = evaluate(
-        arguments.folder,
-        arguments.dataset,
-        model=arguments.model,
-        trust=arguments.trust,
-        mix=arguments.mix,
-        **options,
-    )
+    options = {**common.trained_model(arguments), **common.chosen_flags(arguments, NAMES)}
+    record = evaluate(arguments.folder, arguments.dataset, **options | {"drop": column_names(arguments.drop)})
     fine_tuned = None
     if arguments.personalize is not None:
         keywords = {"dataset": arguments.dataset, "model": arguments.model, "trust": arguments.trust}
@@ -226,18 +218,9 @@ def execute_predict(arguments: argparse.Namespace) -> int:
     """Predict, and say where the predictions are."""
     from fedwcm import predict
 
-    options = common.chosen_flags(arguments, PREDICT_NAMES)
-    options["drop"] = column_names(arguments.drop)
-    predictions = predict(
-        arguments.folder,
-        arguments.data,
-        out=arguments.out,
-        model=arguments.model,
-        trust=arguments.trust,
-        id=arguments.id,
-        mix=arguments.mix,
-        **options,
-    )
+    options = {**common.trained_model(arguments), **common.chosen_flags(arguments, PREDICT_NAMES)}
+    options |= {"drop": column_names(arguments.drop), "id": arguments.id, "out": arguments.out}
+    predictions = predict(arguments.folder, arguments.data, **options)
     print(f"{len(predictions.ids)} predictions in {arguments.out}")
     return 0
 
@@ -260,13 +243,6 @@ def execute_export(arguments: argparse.Namespace) -> int:
     """Export, and say where the file is."""
     from fedwcm import export
 
-    path = export(
-        arguments.folder,
-        arguments.format,
-        arguments.out,
-        model=arguments.model,
-        trust=arguments.trust,
-        mix=arguments.mix,
-    )
+    path = export(arguments.folder, arguments.format, arguments.out, **common.trained_model(arguments))
     print(f"{arguments.format} in {path}")
     return 0

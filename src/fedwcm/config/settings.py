@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tomli_w
 
@@ -128,18 +128,22 @@ def name_in(settings: Mapping[str, object], section: str) -> str:
     return chosen.name if isinstance(chosen, Component) else str(chosen)
 
 
-def read_toml(path: Path) -> Settings:
-    """Read the dotted options of a TOML file."""
+def load_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file; an error names the file."""
     try:
-        sections = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} does not exist: it must be a TOML file") from None
     except IsADirectoryError:
         raise ValueError(f"{path} is a folder: it must be a TOML file") from None
     except (ValueError, RecursionError) as error:  # not TOML, not text, or nested without end
         raise ValueError(f"{path} is not TOML: {error}") from None
+
+
+def read_toml(path: Path) -> Settings:
+    """Read the dotted options of a TOML file."""
     settings: Settings = {}
-    for section, values in sections.items():
+    for section, values in load_toml(path).items():
         if not isinstance(values, dict):
             raise unknown(f"section in {path}:", section, (*COMPONENTS, *SECTIONS))
         settings |= {f"{section}.{key}": value for key, value in values.items()}
