@@ -102,11 +102,6 @@ def test_a_terminal_that_is_not_utf8_is_no_error(
     assert terminal.getvalue().decode(encoding).strip() == text
 
 
-def test_list_alone_says_what_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()} >= {"methods", "losses", "options"}
-
-
 def test_every_option_is_listed_with_a_meaning_and_the_default_that_it_has() -> None:
     assert all(option.about for option in OPTIONS.values())
     for key, value in to_settings(Config()).items():
@@ -139,15 +134,42 @@ TEXTS = {option.key for option in OPTIONS.values() if option.kind.startswith(("t
 
 
 @pytest.mark.parametrize(
-    ("what", "name", "option"), [("methods", "fedcm", "method.alpha"), ("losses", "focal", "loss.")]
+    ("entry", "output"),
+    [
+        (["methods", "fedwcm+longtail"], ["settings:", "loss.name", "prior_ce"]),
+        (["recipes", "fedwcm+longtail"], ["settings:", "loss.name", "prior_ce"]),
+        (["methods", "auto"], ["the best of", "validation data"]),
+        (["methods", "fedcm"], ["options:", "method.alpha"]),
+        (["losses", "focal"], ["options:", "loss.gamma"]),
+        (["options", "lr"], ["local.lr "]),
+        (["options", "batch-size"], ["local.batch_size"]),
+        (["options", "server"], ["server.ema"]),
+        (["options", "method.alpha"], ["method.alpha"]),
+    ],
 )
-def test_one_of_a_list_is_described_with_its_options(
-    what: str, name: str, option: str, capsys: pytest.CaptureFixture[str]
+def test_list_describes_entries_sections_and_flags(
+    entry: list[str], output: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["list", what, name]) == 0
-    assert option in capsys.readouterr().out
-    assert main(["list", what, f"{name}x"]) == 2
-    assert f"Did you mean '{name}'" in capsys.readouterr().err
+    assert main(["list", *entry]) == 0
+    printed = capsys.readouterr().out
+    assert all(text in printed for text in output)
+    assert len(printed.splitlines()) < 30
+    if "." not in (name := entry[1]) and name != "auto":
+        assert main(["list", entry[0], f"{name}x"]) == 2
+        assert "Did you mean" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "what", ["methods", "losses", "samplers", "datasets", "partitions", "models", "recipes", "trackers"]
+)
+def test_list_prints_a_line_for_each(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    assert f"\n{what} " in f"\n{capsys.readouterr().out}"
+    assert main(["list", what]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+    assert what != "partitions" or len({line.split(maxsplit=1)[1] for line in lines}) == len(lines)
 
 
 def test_the_shell_completes_flags(tmp_path: Path) -> None:
