@@ -16,17 +16,17 @@ ROOT = Path(__file__).resolve().parents[1]
 KEYWORDS, PAGE = ROOT / "src/fedwcm/api/keywords.py", ROOT / "docs/options.md"
 
 OBJECTS = {
-    "dataset": "DataLike",
+    "dataset": "arguments.DataLike",
     "data_dir": "str | Path",
-    "partition": "PartitionLike",
-    "clients": "ClientsLike",
+    "partition": "arguments.PartitionLike",
+    "clients": "arguments.ClientsLike",
     "beta": "float",
-    "model": "ModelLike",
-    "loss": "LossLike",
-    "sampler": "SamplerLike",
-    "sampling": "ParticipationLike",
-    "metrics": "Sequence[MetricLike]",
-    "track": "Sequence[TrackerLike]",
+    "model": "arguments.ModelLike",
+    "loss": "arguments.LossLike",
+    "sampler": "arguments.SamplerLike",
+    "sampling": "arguments.ParticipationLike",
+    "metrics": "Sequence[arguments.MetricLike]",
+    "track": "Sequence[arguments.TrackerLike]",
 }
 """Types of keywords that take objects beside what an option is as text."""
 
@@ -39,17 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from fedwcm.api.arguments import (
-        ClientsLike,
-        DataLike,
-        LossLike,
-        MetricLike,
-        ModelLike,
-        ParticipationLike,
-        PartitionLike,
-        SamplerLike,
-        TrackerLike,
-    )
+    from fedwcm.api import arguments
 '''
 
 

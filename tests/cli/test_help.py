@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedwcm.cli import COMMANDS, command_line, main
-from fedwcm.cli.common import add_options, seeds_in
+from fedwcm.cli.common import add_options, parse_seeds
 from fedwcm.cli.output import prepare_streams
 from fedwcm.cli.parser import add_completers
 from fedwcm.config.flags import FLAGS, OPTIONS
@@ -85,10 +85,10 @@ def test_an_error_has_the_words_that_were_typed(
 
 
 def test_seeds_may_be_a_range() -> None:
-    assert seeds_in("0-3,7") == [0, 1, 2, 3, 7]
+    assert parse_seeds("0-3,7") == [0, 1, 2, 3, 7]
     for wrong in ("3-0", "-1", "1-", "a"):
         with pytest.raises(ValueError, match="--seeds"):
-            seeds_in(wrong)
+            parse_seeds(wrong)
 
 
 @pytest.mark.parametrize(("encoding", "text"), [("ascii", "0.9 +/- 0.1 _# ?"), ("latin-1", "0.9 ± 0.1 _# ?")])

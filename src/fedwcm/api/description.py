@@ -23,7 +23,7 @@ from fedwcm.config.options import NamedObject, make
 from fedwcm.config.recipes import AUTO, expand_sets
 from fedwcm.config.resolve import import_path, object_name
 from fedwcm.config.schema import COMPONENTS, Component, Config
-from fedwcm.config.settings import CLIENT_IDS, OBJECT, Settings, from_settings, name_in, overlay, spoken
+from fedwcm.config.settings import CLIENT_IDS, OBJECT, Settings, from_settings, name_in, object_settings, overlay
 from fedwcm.core.batch import Sampler
 from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
@@ -99,7 +99,7 @@ def describe_run(
             where = "out" if folder is None else folder.path
             raise ValueError(f"{where} holds no run to resume; to start one, say which: a method or a data set")
         return from_settings(own)
-    below = _without_objects(spoken(folder.config(trust=True)))
+    below = _without_objects(object_settings(folder.config(trust=True)))
     below.pop("run.device", None)
     return from_settings(overlay(below if trust else _without_trust(below, own, folder.path), own))
 
@@ -162,7 +162,7 @@ def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
             text[kind] = describe(objects[kind])
     for keyword, allowed in LISTED_OBJECTS.items():
         if not isinstance(objects.get(keyword), (str, type(None))):
-            text[keyword] = [_name_of(keyword, item, allowed) for item in objects[keyword]]
+            text[keyword] = [_describe_item(keyword, item, allowed) for item in objects[keyword]]
     for place in ("dataset", "data_dir"):
         if isinstance(objects.get(place), Path):
             text[place] = str(objects[place])
@@ -175,7 +175,7 @@ def describe_objects(objects: Mapping[str, Any]) -> dict[str, Any]:
     return text
 
 
-def _name_of(keyword: str, item: Any, allowed: str) -> str:
+def _describe_item(keyword: str, item: Any, allowed: str) -> str:
     """Return a name as it is, and any other object under its name."""
     if isinstance(item, str):
         return item
@@ -184,7 +184,7 @@ def _name_of(keyword: str, item: Any, allowed: str) -> str:
     return NamedObject(import_path(item) if isfunction(item) else object_name(type(item)), item)
 
 
-def _component(kind: str, component: Any) -> Component:
+def _describe_component(kind: str, component: Any) -> Component:
     """Return a component as text, with the object itself unless text is enough."""
     known, base = KINDS[kind]
     cls: Any = component if isinstance(component, type) else type(component)
@@ -202,9 +202,9 @@ def _component(kind: str, component: Any) -> Component:
     return _with_object(name, component, options_of(component))
 
 
-def _choice(choice: Any) -> str:
+def _describe_choice(choice: Any) -> str:
     """Return a choice of clients as text, with the object itself unless text is enough."""
-    component = _component("sampling", choice)
+    component = _describe_component("sampling", choice)
     text = component.name + _brackets(choice)
     if component.value is None:
         return text
@@ -215,7 +215,7 @@ def method_text(method: str | Method | type[Method]) -> str:
     """Return a method as it is typed: `NAME[option=value]`; ValueError for an object that text cannot rebuild."""
     if isinstance(method, str):
         return method
-    component = _component("method", method)
+    component = _describe_component("method", method)
     if component.value is not None:
         raise ValueError(
             f"methods = {method!r:.200} is not allowed: a search names its methods, so that it must be of a class "
@@ -226,7 +226,7 @@ def method_text(method: str | Method | type[Method]) -> str:
 
 def object_label(method: Method | type[Method]) -> str:
     """Return the label of a method object in a comparison: `MyMethod[alpha=0.2]`."""
-    return Config(method=_component("method", method)).title + _brackets(method)
+    return Config(method=_describe_component("method", method)).title + _brackets(method)
 
 
 def _brackets(method: Any) -> str:
@@ -256,7 +256,7 @@ def _refuse_hidden(kind: str, instance: object) -> None:
         )
 
 
-def _model(model: Any) -> Component:
+def _describe_model(model: Any) -> Component:
     if isinstance(model, nn.Module):
         require_copyable(model)
         return Component(object_name(type(model)), value=model)
@@ -266,9 +266,9 @@ def _model(model: Any) -> Component:
 
 
 DESCRIBE: dict[str, Callable[[Any], Component | str]] = {
-    **{kind: partial(_component, kind) for kind in KINDS},
-    "model": _model,
-    "sampling": _choice,
+    **{kind: partial(_describe_component, kind) for kind in KINDS},
+    "model": _describe_model,
+    "sampling": _describe_choice,
 }
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedwcm.api.arguments import Folder, ModelLike
-from fedwcm.api.mix import Mix, one_mix
+from fedwcm.api.mix import Mix, require_one_mix
 from fedwcm.api.trained import load_trained, read_model_facts, schema_of
 from fedwcm.core.checks import require, unknown
 from fedwcm.experiment.files import replacing
@@ -70,7 +70,7 @@ def export(
         _require_onnx()
     require(format != "state-dict" or mix is None, "mix", mix, "none for a state dict, which holds weights alone")
     facts, path = read_model_facts(RunFolder(Path(folder))), Path(out)
-    raw = RawInputModel(load_trained(Path(folder), model, trust, one_mix(mix)).module, facts).eval()
+    raw = RawInputModel(load_trained(Path(folder), model, trust, require_one_mix(mix)).module, facts).eval()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft, _quiet():
         run = WRITERS[format](raw, _samples(facts, 2), _metadata(facts), draft)

@@ -5,23 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from fedwcm.api.arguments import (
-        ClientsLike,
-        DataLike,
-        LossLike,
-        MetricLike,
-        ModelLike,
-        ParticipationLike,
-        PartitionLike,
-        SamplerLike,
-        TrackerLike,
-    )
+    from fedwcm.api import arguments
 
 
 class DataKeywords(TypedDict, total=False):
     """Keywords of how the data are read and divided; docs/options.md has their meaning."""
 
-    dataset: "DataLike | None"
+    dataset: "arguments.DataLike | None"
     data_dir: "str | Path | None"
     label: str | None
     client: str | None
@@ -39,8 +29,8 @@ class DataKeywords(TypedDict, total=False):
     val_fraction: float | None
     val_clients: float | Sequence[str] | Sequence[int] | None
     imbalance: float | Literal["auto", "none"] | None
-    partition: "PartitionLike | None"
-    clients: "ClientsLike | None"
+    partition: "arguments.PartitionLike | None"
+    clients: "arguments.ClientsLike | None"
     beta: "float | None"
 
 
@@ -55,15 +45,15 @@ class CompareKeywords(DataKeywords, total=False):
 
     normalize: Literal["auto", "standard", "none"] | Sequence[float] | Sequence[Sequence[float]] | None
     augment: bool | None
-    model: "ModelLike | None"
-    loss: "LossLike | None"
-    sampler: "SamplerLike | None"
+    model: "arguments.ModelLike | None"
+    loss: "arguments.LossLike | None"
+    sampler: "arguments.SamplerLike | None"
     lr: float | None
     epochs: int | None
     steps: int | None
     batch_size: int | None
     participation: float | None
-    sampling: "ParticipationLike | None"
+    sampling: "arguments.ParticipationLike | None"
     privacy: Literal["none", "he"] | None
     rounds: int | None
     eval_every: int | None
@@ -71,8 +61,8 @@ class CompareKeywords(DataKeywords, total=False):
     device: str | None
     backend: Literal["auto", "sequential", "vectorized", "parallel", "ray"] | None
     diagnostics: Sequence[Literal["concentration", "train_set", "clients"]] | None
-    metrics: "Sequence[MetricLike] | None"
-    track: "Sequence[TrackerLike] | None"
+    metrics: "Sequence[arguments.MetricLike] | None"
+    track: "Sequence[arguments.TrackerLike] | None"
 
 
 class RunKeywords(CompareKeywords, total=False):

@@ -66,7 +66,7 @@ def is_of_client(mix: Mix | None) -> bool:
     return isinstance(mix, str) and mix.startswith(f"{CLIENT}:")
 
 
-def one_mix(mix: Mix | None) -> Mix | None:
+def require_one_mix(mix: Mix | None) -> Mix | None:
     """Return the mix, which must be the same for all rows."""
     require(mix != CLIENT, "mix", mix, "one mix for all rows here, such as that of one client, client:NAME")
     return mix

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedwcm.api.arguments import Folder, ModelLike
-from fedwcm.api.mix import CLIENT, Mix, client_shifts, is_of_client, mix_shift, one_mix
+from fedwcm.api.mix import CLIENT, Mix, client_shifts, is_of_client, mix_shift, require_one_mix
 from fedwcm.config.schema import Component
 from fedwcm.core.batch import Inputs
 from fedwcm.core.types import State
@@ -45,7 +45,7 @@ def load_model(
             classes, or in a file (JSON, or CSV lines `ok,0.85`). By default the model's operating point, if one
             was chosen, else `trained`.
     """
-    return load_trained(Path(folder), model, trust, one_mix(mix)).module
+    return load_trained(Path(folder), model, trust, require_one_mix(mix)).module
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,14 +86,14 @@ PLACEHOLDERS = {
 """What stands for the value of a flag in the help, by its type."""
 
 
-def chosen_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
+def parse_flags(arguments: argparse.Namespace, names: Iterable[str] = FLAGS) -> dict[str, Any]:
     """Return the flags that were given, with values parsed as in TOML."""
     texts = {name: getattr(arguments, name) for name in names}
     given = {name: text for name, text in texts.items() if text is not None}
     return {name: text if name in TEXTS else parse_value(text) for name, text in given.items()}
 
 
-def chosen_settings(arguments: argparse.Namespace) -> Settings:
+def parse_settings(arguments: argparse.Namespace) -> Settings:
     """Return the dotted settings that were given."""
     return merge_once(parse_assignment(text) for text in arguments.set)
 
@@ -137,7 +137,7 @@ def print_views(trackers: Sequence[str], folder: Path) -> None:
         print(f"{name}: {text}")
 
 
-def seeds_in(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
     """Return the seeds in a list `0,1,2` or a range `0-9`."""
     seeds: list[int] = []
     for part in split_list(text):

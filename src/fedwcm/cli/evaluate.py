@@ -72,7 +72,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     if arguments.calibrate or arguments.operating_point is not None:
         _fit(arguments)
-    options = {**common.trained_model(arguments), **common.chosen_flags(arguments, NAMES)}
+    options = {**common.trained_model(arguments), **common.parse_flags(arguments, NAMES)}
     record = evaluate(arguments.folder, arguments.dataset, **options | {"drop": column_names(arguments.drop)})
     fine_tuned = None
     if arguments.personalize is not None:
@@ -218,7 +218,7 @@ def execute_predict(arguments: argparse.Namespace) -> int:
     """Predict, and say where the predictions are."""
     from fedwcm import predict
 
-    options = {**common.trained_model(arguments), **common.chosen_flags(arguments, PREDICT_NAMES)}
+    options = {**common.trained_model(arguments), **common.parse_flags(arguments, PREDICT_NAMES)}
     options |= {"drop": column_names(arguments.drop), "id": arguments.id, "out": arguments.out}
     predictions = predict(arguments.folder, arguments.data, **options)
     print(f"{len(predictions.ids)} predictions in {arguments.out}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwcm.cli.common import SubParsers, add_options, add_trust, chosen_flags, chosen_settings
+from fedwcm.cli.common import SubParsers, add_options, add_trust, parse_flags, parse_settings
 from fedwcm.config.flags import PARTITION_FLAGS
 from fedwcm.config.settings import split_list
 from fedwcm.core.checks import require
@@ -37,7 +37,7 @@ def add_parser(commands: SubParsers) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the statistics of one partition, or of several side by side; draw them if a file is named."""
-    flags, settings = chosen_flags(arguments, PARTITION_FLAGS), chosen_settings(arguments)
+    flags, settings = parse_flags(arguments, PARTITION_FLAGS), parse_settings(arguments)
     from fedwcm import partition, partitions
     from fedwcm.reports.division import division_table
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from fedwcm.cli.common import RESUMABLE, SubParsers, chosen_settings, seeds_in
+from fedwcm.cli.common import RESUMABLE, SubParsers, parse_seeds, parse_settings
 from fedwcm.config.settings import split_list
 from fedwcm.core.checks import require
 
@@ -77,10 +77,10 @@ def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "dataset": split_list(arguments.dataset),
         "methods": split_labels(arguments.methods, preset.methods if preset else ()),
-        "seeds": seeds_in(arguments.seeds),
+        "seeds": parse_seeds(arguments.seeds),
         "only": {axis: split_labels(text, labels.get(axis, ())) for axis, text in map(_axis, arguments.only)},
         "fraction": arguments.fraction,
-        "settings": chosen_settings(arguments),
+        "settings": parse_settings(arguments),
     }
 
 

@@ -56,7 +56,7 @@ def add_parser(commands: common.SubParsers) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run, then print the headline numbers and where the results are."""
-    flags, settings = common.chosen_flags(arguments), common.chosen_settings(arguments)
+    flags, settings = common.parse_flags(arguments), common.parse_settings(arguments)
     config = config_from(arguments.method, arguments.config, settings, **flags)
     if arguments.personalize is not None:
         FineTuning.parse(arguments.personalize)
@@ -108,7 +108,7 @@ def _require_clients_to_tune(arguments: argparse.Namespace) -> None:
     from fedwcm.data import synthetic
     from fedwcm.experiment.partitioning import partition_data
 
-    flags, settings = common.chosen_flags(arguments), common.chosen_settings(arguments)
+    flags, settings = common.parse_flags(arguments), common.parse_settings(arguments)
     config = describe_run(arguments.method, arguments.config, settings, flags, trust=arguments.trust)
     if config.data.dataset == synthetic.NAME:
         clients_to_tune((), None)

@@ -62,14 +62,14 @@ def _add_runs(parser: argparse.ArgumentParser, out: str) -> None:
 
 def execute_compare(arguments: argparse.Namespace) -> int:
     """Run the comparison, then print the table and the path of the report."""
-    methods, seeds = split_list(arguments.methods), common.seeds_in(arguments.seeds)
+    methods, seeds = split_list(arguments.methods), common.parse_seeds(arguments.seeds)
     options: dict[str, Any] = {
         "grid": _grid(arguments.grid),
         "jobs": arguments.jobs,
         "trust": arguments.trust,
         "config": arguments.config,
-        "settings": common.chosen_settings(arguments),
-        **common.chosen_flags(arguments, COMPARE_FLAGS),
+        "settings": common.parse_settings(arguments),
+        **common.parse_flags(arguments, COMPARE_FLAGS),
     }
     # A sign of life: torch takes seconds to import.
     logging.getLogger("fedwcm").info("%s, seeds %s, into %s", ", ".join(methods), arguments.seeds, arguments.out)
@@ -147,13 +147,13 @@ def execute_tune(arguments: argparse.Namespace) -> int:
         split_list(arguments.methods),
         ranges_in(arguments.search),
         out,
-        seeds=common.seeds_in(arguments.seeds),
+        seeds=common.parse_seeds(arguments.seeds),
         trials=arguments.trials,
         space=arguments.space,
         config=arguments.config,
-        settings=common.chosen_settings(arguments),
+        settings=common.parse_settings(arguments),
         progress=not arguments.quiet,
-        **common.chosen_flags(arguments, COMPARE_FLAGS),
+        **common.parse_flags(arguments, COMPARE_FLAGS),
     )
     print((out / "tuning.md").read_text(encoding="utf-8"))
     print(f"report: {out / 'report.html'}")

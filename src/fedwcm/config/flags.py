@@ -15,9 +15,9 @@ from fedwcm.config.settings import (
     from_settings,
     method_settings,
     named_options,
+    object_settings,
     overlay,
     read_toml,
-    spoken,
     to_dotted,
 )
 from fedwcm.core.checks import unknown
@@ -149,14 +149,14 @@ def settings_from(
     """
     merged: Settings = {}
     if isinstance(config, Config):
-        merged = spoken(config)
+        merged = object_settings(config)
     elif config is not None:
         merged = read_toml(Path(config))
     if isinstance(method, Component):
         merged = overlay(merged, component_settings("method", method))
     elif method is not None:
         merged = overlay(merged, {**method_settings(method), "run.name": method})
-    short, dotted = _short(flags), dict(settings or {})
+    short, dotted = _settings_of_flags(flags), dict(settings or {})
     merged = overlay(merged, merge_once([*short.items(), *dotted.items()]))
     return _rename_changed(method, merged) if isinstance(method, str) else merged
 
@@ -186,7 +186,7 @@ def refuse_varied(
         settings: dotted options that were given.
         flags: short options that were given.
     """
-    values, seen = {**_short(flags), **(settings or {})}, set[str]()
+    values, seen = {**_settings_of_flags(flags), **(settings or {})}, set[str]()
     if "run.seed" in values:
         raise ValueError(f"run.seed = {values['run.seed']!r} is not allowed: {SEEDS}")
     for name in varied:
@@ -213,7 +213,7 @@ def _rename_changed(method: str, merged: Settings) -> Settings:
     return {**merged, "run.name": f"{name}[{text}]"}
 
 
-def _short(flags: Mapping[str, object]) -> Settings:
+def _settings_of_flags(flags: Mapping[str, object]) -> Settings:
     """Return the dotted options of the flags that were given; a component may bring options in brackets."""
     short: Settings = {}
     for name, value in flags.items():

@@ -104,7 +104,7 @@ def to_settings(config: Config) -> Settings:
     return settings
 
 
-def spoken(config: Config) -> Settings:
+def object_settings(config: Config) -> Settings:
     """Return all options of a configuration as `to_settings`, with its objects in place of their names."""
     settings = to_settings(config)
     for section in COMPONENTS:
