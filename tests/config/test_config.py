@@ -173,6 +173,7 @@ TUNE = ["tune", "--methods", "fedavg", "--dataset", "digits", "--out", "none"]
     ("flags", "settings", "message"),
     [
         ({"lr": 0.2}, {"local.lr": 0.1}, r"local\.lr is given twice, as 0\.2 and as 0\.1"),
+        ({"lr": 0.2, "local.lr": 0.1}, {}, r"local\.lr is given twice, as 0\.2 and as 0\.1"),
         ({"seed": 6}, {"run.seed": 5}, r"run\.seed is given twice, as 6 and as 5"),
         ({"loss": "focal[gamma=1]"}, {"loss.gamma": 2}, r"loss\.gamma is given twice"),
         ({"loss": "focal"}, {"loss.name": "ldam"}, r"loss\.name is given twice, as 'focal' and as 'ldam'"),

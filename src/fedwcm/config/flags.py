@@ -215,19 +215,17 @@ def _rename_changed(method: str, merged: Settings) -> Settings:
 
 def _settings_of_flags(flags: Mapping[str, object]) -> Settings:
     """Return the dotted options of the flags that were given; a component may bring options in brackets."""
-    short: Settings = {}
+    pairs: list[tuple[str, object]] = []
     for name, value in flags.items():
         key = option_key(name)
-        if value is None:
-            continue
         section, _, option = key.partition(".")
         if name in FLAGS and option == "name" and isinstance(value, (str, Component)):
-            short |= component_settings(section, value)
+            pairs += component_settings(section, value).items()
         elif name == "drop" and isinstance(value, str):
-            short[key] = column_names(value)
-        else:
-            short[key] = value
-    return short
+            pairs.append((key, column_names(value)))
+        elif value is not None:
+            pairs.append((key, value))
+    return merge_once(pairs)
 
 
 def column_names(text: str | None) -> list[str]:
