@@ -18,6 +18,7 @@ CHEAP: dict[str, dict[str, Any]] = {
     "ccvr": {"last": 20, "virtual": 20, "retrain_epochs": 2, "retrain_batch": 16},
     "rucr": {"last": 20, "mixtures": 10, "retrain_epochs": 2, "retrain_batch": 16},
     "fednpc": {"noise_steps": 3, "noise_samples": 500},
+    "fedic": {"distill_steps": 10},
     "creff": {"retrain_epochs": 20, "match_steps": 30, "features": 20, "retrain_lr": 0.1, "feature_lr": 1.0},
 }
 """Options that make a check affordable and leave the method what it is."""

@@ -28,6 +28,7 @@ class DataKeywords(TypedDict, total=False):
     test_clients: float | Sequence[str] | Sequence[int] | None
     val_fraction: float | None
     val_clients: float | Sequence[str] | Sequence[int] | None
+    server_fraction: float | None
     imbalance: float | Literal["auto", "none"] | None
     partition: "arguments.PartitionLike | None"
     clients: "arguments.ClientsLike | None"

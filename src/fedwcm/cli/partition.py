@@ -76,6 +76,8 @@ def _describe(division: "PartitionedData") -> None:
     for name, value in asdict(division.statistics).items():
         shown = f"{value:.4g}" if isinstance(value, float) else value
         print(f"{name.replace('_', ' '):>26}  {shown}")
+    if len(division.server_rows):
+        print(f"{'the server holds':>26}  {len(division.server_rows)}")
     totals = division.counts.sum(axis=0)
     print(f"\n{'class':>26}  {'samples':>8}  held by")
     for index in np.argsort(-totals, kind="stable"):

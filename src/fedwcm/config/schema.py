@@ -58,6 +58,10 @@ class DataOptions:
             `val_clients`.
         val_clients: hold out whole clients for validation instead: their share, or their names. Rows of clients
             that train say little about new ones.
+        server_fraction: share of each class of the training data that the server holds and no client, for methods
+            whose server trains (`fedic`); drawn from what the long tail and the validation part leave.
+        server_before_tail: draw the server's share before the long tail is cut, so that it has as many of every
+            class as the data had.
         imbalance: size of the rarest class over that of the most frequent, obtained by dropping samples; `none`
             keeps the data as it is. `auto` is 0.1 for named data sets and `none` for your own.
         profile: `exponential` or `step` decay of the class sizes.
@@ -85,6 +89,8 @@ class DataOptions:
     test_clients: Flagged[float | tuple[str, ...] | tuple[int, ...] | None] = None
     val_fraction: Flagged[float] = 0.0
     val_clients: Flagged[float | tuple[str, ...] | tuple[int, ...] | None] = None
+    server_fraction: Flagged[float] = 0.0
+    server_before_tail: bool = False
     imbalance: Flagged[float | Literal["auto", "none"]] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
     n_max: int | None = None
@@ -92,7 +98,9 @@ class DataOptions:
     crop_padding: int = 4
 
     def __post_init__(self) -> None:
-        require(0 <= self.val_fraction < 1, "val_fraction", self.val_fraction, "in [0, 1)")
+        for share_of_class in ("val_fraction", "server_fraction"):
+            value = getattr(self, share_of_class)
+            require(0 <= value < 1, share_of_class, value, "in [0, 1)")
         require(
             self.val_clients is None or not self.val_fraction,
             "val_clients",

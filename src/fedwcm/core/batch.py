@@ -151,6 +151,28 @@ class LocalData(Protocol):
         ...
 
 
+class ServerData(Protocol):
+    """Samples of the server's own, and models run on them in evaluation mode; nothing changes the buffers."""
+
+    @property
+    def buffers(self) -> Vec:
+        """Those of the global model."""
+        ...
+
+    @property
+    def labels(self) -> Tensor:
+        """The classes of the samples, `(n,)`."""
+        ...
+
+    def outputs(self, w: Vec, buffers: Vec | None = None) -> tuple[Tensor, Tensor]:
+        """Return logits and features of all samples for the model `w (P,)`, with its own buffers if it has any."""
+        ...
+
+    def gradient(self, w: Vec, rows: Tensor, loss: Callable[[Tensor], Tensor]) -> Vec:
+        """Return the gradient at `w (P,)` of a function of the logits of these samples."""
+        ...
+
+
 class Sampler(ABC):
     """The order in which a client visits its samples in one epoch."""
 

@@ -18,6 +18,7 @@ Hooks that only a few methods need are mix-ins: list one before `Method` and def
 | `LocalRates` | a learning rate per client | FedWCM-X |
 | `OwnStart` | local training that starts elsewhere than at `x` | FedPer, FedRep, FedBN |
 | `PersonalModels` | a model for each client, measured on its own samples | Ditto, pFedMe, FedPer, FedBN |
+| `ServerTraining` | training on samples of the server's own | FedIC |
 | `RoundMetrics` | the method's own entries in a round's metrics | FedCM's family, Fed-GraB |
 | `Momentum` | the gain of a momentum that may grow, checked once | FedCM's family |
 | `SharpnessAware` (`methods/sam.py`) | gradients at the ascended point | FedSAM, MoFedSAM, FedGamma, FedSpeed |
@@ -30,7 +31,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedwcm.core.batch import LocalData
+from fedwcm.core.batch import LocalData, ServerData
 from fedwcm.core.checks import Needs, require, require_choices
 from fedwcm.core.types import (
     Clients,
@@ -267,6 +268,22 @@ class PersonalModels(ABC):
     @abstractmethod
     def eval_clients(self, x: Vec, s: State, c: State, layout: Layout) -> Vec:
         """Return the model of each client `(K, P)`, given the model of all and what the clients keep."""
+
+
+class ServerTraining(ABC):
+    """Training on samples of the server's own, after `update`.
+
+    They are a share of the training data (`data.server_fraction`) or, with Flower, `server_app(server_data=…)`.
+    """
+
+    @abstractmethod
+    def refine(
+        self, x: Vec, x_next: Vec, s: State, uploads: Uploads, data: ServerData, cohort: Cohort
+    ) -> tuple[Vec, State]:
+        """Return the next global model and server state.
+
+        `x` is the model that the clients received; `x_next` and `s` are what `update` has made of it.
+        """
 
 
 class RoundMetrics(ABC):

@@ -35,6 +35,7 @@ class Purpose(IntEnum):
     VIEWS = 17
     STEP = 18
     SPEED = 19
+    SERVER_DATA = 20
 
 
 def generator(seed: int, purpose: Purpose, round_: int = 0, client: int = 0, step: int = 0) -> np.random.Generator:

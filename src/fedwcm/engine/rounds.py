@@ -19,6 +19,7 @@ from fedwcm.engine.hook_checks import check_ids
 from fedwcm.engine.options import Aggregation, LearningRate, ParticipationOptions, ServerOptions
 from fedwcm.engine.participation import Turn, Turns
 from fedwcm.engine.server import RoundMeasures, RoundResult, Traffic, moving_average, update
+from fedwcm.engine.server_data import ServerSamples
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import CohortUpdates, MethodUploads, UploadsLostError, merge_updates, receive
 
@@ -80,7 +81,8 @@ class Rounds:
 
     `statistics` is what the clients reported once, for methods with `ClientStatistics`; without it, it is computed
     from the counts of the federation, which only a simulator has. So many `faulty` clients of a round may upload
-    a NaN without the run ending as diverged: none in a simulator, where a NaN always means divergence.
+    a NaN without the run ending as diverged: none in a simulator, where a NaN always means divergence. `own_data`
+    is the server's, for methods with `ServerTraining`.
     """
 
     trainer: ClientTrainer
@@ -94,6 +96,7 @@ class Rounds:
     server: ServerOptions = field(default_factory=ServerOptions)
     faulty: int = 0
     turns: Turns | None = None
+    own_data: ServerSamples | None = None
     clock: Clock = field(default_factory=Clock, kw_only=True)
 
     def start(self, x: Vec, buffers: Vec) -> ServerState:
@@ -225,7 +228,7 @@ class Rounds:
         received = receive(bounds, result.uploads, before.buffers)
         clipped = int(result.report[CLIPPED].sum()) if CLIPPED in result.report else received.clipped
         uploads = MethodUploads(received.uploads, self.trainer.method)
-        after = update(self.trainer.method, before.x, before.buffers, s, uploads, cohort)
+        after = update(self.trainer.method, before.x, before.buffers, s, uploads, cohort, self.own_data)
         return replace(after, bound=received.bound, clipped=clipped)
 
     def _use_uploads(

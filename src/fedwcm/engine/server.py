@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from fedwcm.core.method import Method, RoundMetrics, mean_weights
+from fedwcm.core.method import Method, RoundMetrics, ServerTraining, mean_weights
 from fedwcm.core.types import Cohort, Floats, LeftOut, State, Uploads, Vec, bytes_of
 from fedwcm.engine.client import Broadcast
 from fedwcm.engine.hook_checks import check_model, check_tuple, check_weights, lend
+from fedwcm.engine.server_data import ServerSamples
 from fedwcm.engine.uploads import CohortUpdates
 
 
@@ -31,8 +32,16 @@ class RoundResult:
     """Increments that were scaled down to the bound of the round."""
 
 
-def update(method: Method, x: Vec, buffers: Vec, s: State, uploads: Uploads, cohort: Cohort) -> RoundResult:
-    """Let the method update the model; buffers are averaged by samples."""
+def update(
+    method: Method,
+    x: Vec,
+    buffers: Vec,
+    s: State,
+    uploads: Uploads,
+    cohort: Cohort,
+    own_data: ServerSamples | None = None,
+) -> RoundResult:
+    """Let the method update the model, and train it on the server's own data; buffers are averaged by samples."""
     weights = check_weights(method.weights, method.weights(s, cohort), cohort)
     with lend(method.update, {"x": x, **s}):
         outcome = method.update(x, s, uploads, cohort)
@@ -40,6 +49,13 @@ def update(method: Method, x: Vec, buffers: Vec, s: State, uploads: Uploads, coh
     check_model(method.update, x_next, x)
     if len(buffers):
         buffers = uploads.sum("buffers", mean_weights("samples", cohort))
+    if isinstance(method, ServerTraining):
+        assert own_data is not None, "a run of such a method without data for its server is refused"
+        own_data = replace(own_data, buffers=buffers)
+        with lend(method.refine, {"x": x, "x_next": x_next, **s_next}):
+            outcome = method.refine(x, x_next, s_next, uploads, own_data, cohort)
+        x_next, s_next = check_tuple(method.refine, outcome, "model", "server state")
+        check_model(method.refine, x_next, x)
     metrics = method.metrics(s, cohort) if isinstance(method, RoundMetrics) else {}
     return RoundResult(x_next, buffers, s_next, weights, metrics)
 

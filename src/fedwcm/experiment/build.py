@@ -18,7 +18,7 @@ from fedwcm.core.batch import Federation, InMemoryFederation, LazyInputs
 from fedwcm.core.checks import require
 from fedwcm.core.disclosure import as_counts
 from fedwcm.core.loss import LogitScale
-from fedwcm.core.method import ClientChoice
+from fedwcm.core.method import ClientChoice, ServerTraining
 from fedwcm.core.rng import model_seed
 from fedwcm.core.types import Floats, Ints, Population, Vec
 from fedwcm.data import Dataset, synthetic
@@ -67,6 +67,7 @@ class RunData:
     test: LabelledTensors
     val: LabelledTensors | None
     normalizer: Normalizer | None
+    server: LabelledTensors | None = None
     normalization: str = ""
     dataset: Dataset | None = None
     client_names: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ def _load(config: Config, device: torch.device) -> RunData:
         _tensors(data, dataset.x_test, dataset.y_test, device),
         _validation(data, device),
         data.normalizer,
+        _rows(data, data.server_rows, device),
         data.normalization,
         dataset,
         data.client_names,
@@ -142,9 +144,13 @@ def _validation(data: PartitionedData, device: torch.device) -> LabelledTensors 
     """Return the data's own validation set or, if it has none, the samples held out from the training set."""
     if data.dataset.x_val is not None and data.dataset.y_val is not None:
         return _tensors(data, data.dataset.x_val, data.dataset.y_val, device)
-    if not len(data.val_rows):
+    return _rows(data, data.val_rows, device)
+
+
+def _rows(data: PartitionedData, rows: Ints, device: torch.device) -> LabelledTensors | None:
+    """Return these rows of the training set; None if there are none."""
+    if not len(rows):
         return None
-    rows = data.val_rows
     return _tensors(data, data.dataset.x_train[rows], data.dataset.y_train[rows], device)
 
 
@@ -226,7 +232,7 @@ def assemble(config: Config, components: Components, source: RunData) -> Experim
     )
     return Experiment(
         config=config,
-        rounds=make_rounds(config, trainer, federation, execution, workers),
+        rounds=make_rounds(config, trainer, federation, execution, workers, source.server),
         network=network,
         x=x,
         buffers=buffers,
@@ -292,6 +298,9 @@ def _trainer(
 ) -> tuple[ClientTrainer, ExecutionPlan, ClassDistribution]:
     """Gather the classes of all clients; return their trainer, its backend, and what was gathered."""
     _refuse_hidden_counts(config)
+    allowed = f"above 0 with the method {components.method.name}, whose server trains on samples of its own"
+    share, trains = config.data.server_fraction, isinstance(components.method, ServerTraining)
+    require(share > 0 or not trains, "data.server_fraction", share, allowed)
     if isinstance(components.method, ClientChoice):
         because = f"with the method {components.method.name}, which chooses the clients itself"
         require_default("participation", config.participation, "sampling", because)

@@ -19,7 +19,7 @@ from fedwcm.core.batch import Sampler
 from fedwcm.core.checks import Needs, require, unknown
 from fedwcm.core.disclosure import Disclosure
 from fedwcm.core.loss import Loss
-from fedwcm.core.method import Method
+from fedwcm.core.method import Method, ServerTraining
 from fedwcm.core.types import Clients, Context, Floats, Ints, Population
 from fedwcm.data.inputs import FlipCrop
 from fedwcm.engine.client import ClientTrainer
@@ -88,6 +88,8 @@ class Components:
             counts: samples of each class at each client, `(K, C)`.
             population: what all of them know.
         """
+        if isinstance(self.method, ServerTraining):  # it depends on what the server makes of its own data
+            return None
         if self.method.replaces_head:  # trained on as many features of each class
             return np.full(population.classes, 1.0 / population.classes)
         total, included, absent = (np.zeros(population.classes) for _ in range(3))
@@ -248,6 +250,7 @@ SECTION_NEEDS = {
     "aggregation.trim": Needs(lambda config: config.aggregation.rule == "trimmed", "aggregation.rule = trimmed"),
     "aggregation.norm_lr": Needs(lambda config: config.aggregation.quantile is not None, "aggregation.quantile"),
     "data.crop_padding": Needs(lambda config: config.data.augment, "data.augment"),
+    "data.server_before_tail": Needs(lambda config: config.data.server_fraction > 0, "data.server_fraction"),
     "privacy.key_holders": HE,
     "privacy.min_contributors": HE,
     "privacy.score_levels": HE,

@@ -46,6 +46,7 @@ class PartitionedData:
         dataset: all samples.
         train_rows: the rows of `dataset.x_train` that clients train on.
         val_rows: those that are held out for validation.
+        server_rows: those that are the server's own.
         parts: for each client, its places in `train_rows`.
         normalizer: turns inputs of the data set into those of the model.
         normalization: what it does, in one sentence.
@@ -55,6 +56,7 @@ class PartitionedData:
     dataset: Dataset
     train_rows: Ints
     val_rows: Ints
+    server_rows: Ints
     parts: list[Ints]
     normalizer: Normalizer
     normalization: str
@@ -92,6 +94,11 @@ class PartitionedData:
         return are_small(self.dataset.x_train, len(self.train_rows))
 
     @property
+    def server_counts(self) -> Ints:
+        """The server's own samples of each class."""
+        return np.bincount(self.dataset.y_train[self.server_rows], minlength=self.dataset.num_classes)
+
+    @property
     def train_labels(self) -> Ints:
         return self.dataset.y_train[self.train_rows]
 
@@ -113,11 +120,15 @@ def partition_data(config: Config) -> PartitionedData:
     require(dataset.is_image or not options.augment, "data.augment", options.augment, images)
     if config.source is not None:
         options = replace(options, dataset=f"{OBJECT}{dataset.name}#{dataset.digest or fingerprint(dataset)}")
-    rows = np.arange(len(dataset.y_train))
+    rows = server_rows = np.arange(len(dataset.y_train))
+    if options.server_before_tail:
+        rows, server_rows = _draw_for_server(dataset, rows, options, seed)
     if not isinstance(options.imbalance, str):
         rng = generator(seed, Purpose.LONG_TAIL)
-        rows = long_tail(dataset.y_train, options.imbalance, rng, options.profile, options.n_max)
+        rows = rows[long_tail(dataset.y_train[rows], options.imbalance, rng, options.profile, options.n_max)]
     rows, val_rows = _hold_out_validation(dataset, rows, options, generator(seed, Purpose.VALIDATION))
+    if not options.server_before_tail:
+        rows, server_rows = _draw_for_server(dataset, rows, options, seed)
     away = rows[:0]
     if options.validation_clients is not None and dataset.client_ids is not None:
         away = np.unique(dataset.client_ids[val_rows])
@@ -129,7 +140,20 @@ def partition_data(config: Config) -> PartitionedData:
     config = replace(config, data=options, partition=component)
     embeds = dataset.is_integer and _embeds(config.model, dataset)
     normalizer, normalization = choose_normalizer(dataset.x_train, options.normalize, rows, embeds=embeds)
-    return PartitionedData(config, dataset, rows, val_rows, parts, normalizer, normalization)
+    return PartitionedData(config, dataset, rows, val_rows, server_rows, parts, normalizer, normalization)
+
+
+def _draw_for_server(dataset: Dataset, rows: Ints, options: DataOptions, seed: int) -> tuple[Ints, Ints]:
+    """Return the rows that are left and those of the server's own; warn of classes of which it has none."""
+    if not options.server_fraction:
+        return rows, rows[:0]
+    labels, rng = dataset.y_train[rows], generator(seed, Purpose.SERVER_DATA)
+    kept, drawn = stratified_split(labels, options.server_fraction, rng)
+    if len(missing := np.setdiff1d(labels, labels[drawn])):
+        names = quote_names([dataset.classes[code] for code in missing])
+        text = f"data.server_fraction = {options.server_fraction:g} leaves the server no sample of class {names}"
+        warnings.warn(f"{dataset.name}: {text}; choose a larger share", stacklevel=3)
+    return rows[kept], rows[drawn]
 
 
 def _hold_out_validation(
@@ -224,7 +248,7 @@ def _refuse_tail_options(options: DataOptions) -> None:
     """Refuse options of a long tail where there is none to be made."""
     if not isinstance(options.imbalance, str):
         return
-    for option in ("profile", "n_max"):
+    for option in ("profile", "n_max", "server_before_tail"):
         require_default("data", options, option, "without a long tail: ask for one with data.imbalance")
 
 

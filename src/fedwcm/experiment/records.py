@@ -266,6 +266,7 @@ class PartitionRecord(JsonRecord):
         counts: one row per listed client, one column per class.
         names: of the listed clients, where they are the data's own.
         digest: digest of the file or folder that the data was read from (`Dataset.digest`).
+        server: the server's own samples of each class, where it has any.
     """
 
     classes: tuple[str, ...]
@@ -275,6 +276,7 @@ class PartitionRecord(JsonRecord):
     counts: tuple[tuple[int, ...], ...]
     names: tuple[str, ...] | None = optional()
     digest: str | None = optional()
+    server: tuple[int, ...] | None = optional()
 
     def client_name(self, client: int) -> str:
         """Return the name of a client, by its number; the number itself if it has none or is not listed."""

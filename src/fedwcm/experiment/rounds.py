@@ -21,11 +21,13 @@ from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.client import ClientTrainer
+from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import DRAWS
 from fedwcm.engine.participation import PARTICIPATIONS, Participation, Turns
 from fedwcm.engine.precision import Precision, PrecisionName, precision_problem
 from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.server_data import ServerSamples
 from fedwcm.engine.store import ClientStore
 from fedwcm.engine.uploads import require_possible
 
@@ -46,8 +48,9 @@ def make_rounds(
     federation: Federation,
     execution: ExecutionPlan,
     sources: WorkerSources,
+    own_data: LabelledTensors | None = None,
 ) -> Rounds:
-    """Return the rounds of a run whose clients are trained as planned."""
+    """Return the rounds of a run whose clients are trained as planned; `own_data` are the server's samples."""
     first = trainer.clients(np.array([0]), [federation.shard(0)])
     x, buffers = trainer.forward.network.initial()
     require_possible(config.aggregation, trainer.method, x)
@@ -62,6 +65,7 @@ def make_rounds(
         learning_rate=config.local,
         aggregation=config.aggregation,
         server=config.server,
+        own_data=None if own_data is None else ServerSamples(trainer.forward.network, own_data),
     )
     return replace(rounds, turns=_turns(config, rounds))
 

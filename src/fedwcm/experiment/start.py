@@ -165,7 +165,10 @@ def require_same_partition(folder: RunFolder, split: PartitionRecord) -> None:
 def partition_of(experiment: Experiment) -> PartitionRecord:
     """Return who holds what in this run."""
     counts, classes = experiment.rounds.federation.counts, experiment.facts.classes
-    return PartitionRecord.of(counts, classes, experiment.client_names, experiment.data_digest)
+    record = PartitionRecord.of(counts, classes, experiment.client_names, experiment.data_digest)
+    if (own := experiment.rounds.own_data) is None:
+        return record
+    return replace(record, server=tuple(own.labels.bincount(minlength=len(classes)).tolist()))
 
 
 def with_first_weights(wanted: Config, folder: RunFolder) -> Config:

@@ -197,6 +197,8 @@ def _data(run: Run) -> str:
         sentence += f", the most frequent with {max(counts):,} samples and the rarest with {min(counts):,}"
         if (ratio := max(counts) / min(counts)) >= 1.5:
             sentence += f" (1 to {ratio:.3g})"
+    if run.partition and (server := run.partition.server):
+        sentence += f"; {sum(server):,} more are the server's own, {min(server):,} to {max(server):,} of a class"
     return sentence + "."
 
 

@@ -18,7 +18,7 @@ from fedwcm.config.schema import Component, Config, DataOptions
 from fedwcm.config.settings import differences
 from fedwcm.core.checks import require
 from fedwcm.core.disclosure import as_counts
-from fedwcm.core.method import ClientStatistics, Method
+from fedwcm.core.method import ClientStatistics, Method, ServerTraining
 from fedwcm.core.types import Population, State
 from fedwcm.engine.backends.plan import ExecutionPlan
 from fedwcm.engine.batches import require_trainable, smallest_batch
@@ -27,6 +27,7 @@ from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
+from fedwcm.engine.server_data import ServerSamples
 from fedwcm.engine.uploads import require_possible
 from fedwcm.experiment.build import Experiment, model_facts
 from fedwcm.experiment.components import Components
@@ -49,8 +50,8 @@ from fedwcm.reports.write import report_or_warn
 
 LOG = logging.getLogger("flwr.fedwcm")
 
-TestData = Callable[..., Samples]
-"""Gives inputs and labels to test the model on; it may take the run's config as `run_config`."""
+ServerData = Callable[..., Samples]
+"""Gives inputs and labels of the server, to test or to train on; it may take the run's config as `run_config`."""
 
 EXPOSED = (
     "privacy.mode = 'he' without flower.secure_aggregation hides little: the server sees every update, and an "
@@ -77,6 +78,7 @@ class Deployment:
         model: makes the model.
         origin: where the model comes from, as `package.module:name`.
         evaluate: gives the server's test data; None if it has none.
+        server_data: gives samples that the server trains on, for methods with `ServerTraining`.
         initial: state dict to start from; None for the weights that the run's seed gives.
         evaluation: what the app asks of evaluations on the clients.
         watch: sees the model at every evaluation.
@@ -87,6 +89,7 @@ class Deployment:
     model: ModelFactory
     origin: str
     evaluate: Callable[[], Samples] | None = None
+    server_data: Callable[[], Samples] | None = None
     initial: State | None = None
     evaluation: CustomEvaluation = field(default_factory=CustomEvaluation)
     watch: Watch | None = None
@@ -114,6 +117,7 @@ class Deployment:
         if self.initial is not None:
             server_model.module.load_state_dict(self.initial)
         _require_compatible(config, components.method, server_model, federation.secure_aggregation)
+        own_data = self._own_data(components.method, server_model)
         if config.privacy.mode == "he" and not federation.secure_aggregation:
             LOG.warning(EXPOSED)
         if config.aggregation.norm_ratio is None and config.aggregation.rule == "mean":
@@ -133,12 +137,22 @@ class Deployment:
         server_model.choose_head(population.classes)
         trainer = components.trainer(config, SequentialForward(server_model), population)
         experiment = self._experiment(config, directory, setup, trainer, test)
+        experiment = replace(experiment, rounds=replace(experiment.rounds, own_data=own_data))
         finished = Runner(experiment, folder, LogProgress(), self._measure(directory, experiment)).run()
         _require_trained(finished)
         if folder is not None:
             report_or_warn(folder.path, [finished])
             LOG.info("the model, its metrics and report.html are in %s", folder.path)
         return finished
+
+    def _own_data(self, method: Method, server_model: Network) -> ServerSamples | None:
+        """Return the samples that the server trains on; None for a method whose server does not."""
+        if not isinstance(method, ServerTraining):
+            return None
+        if self.server_data is None:
+            reason = "its server trains on samples of its own"
+            raise ValueError(f"method.name = {method.name!r} needs server_app(server_data=…): {reason}")
+        return ServerSamples(server_model, tensors(self.server_data(), server_model.device))
 
     def _measure(self, directory: ClientDirectory, experiment: Experiment) -> Measure:
         federation, server_model, facts = self.options.federation, experiment.network, experiment.facts
@@ -297,18 +311,21 @@ def _population(config: Config, setup: FederationSetup, directory: ClientDirecto
     return population
 
 
-def server_app(*, model: ModelFactory, evaluate: TestData | None = None) -> ServerApp:
+def server_app(
+    *, model: ModelFactory, evaluate: ServerData | None = None, server_data: ServerData | None = None
+) -> ServerApp:
     """Return a Flower app that trains this model over its clients, by whichever method the run asks for.
 
     Args:
         model: makes the model, as for `client_app`.
         evaluate: gives `(inputs, labels)` to test the model on; None if the server has no data.
+        server_data: gives those that the server trains on, for methods that do (`fedic`).
 
-    Both get Flower's run-config as well, if they take a parameter `run_config`.
+    All get Flower's run-config as well, if they take a parameter `run_config`.
     """
 
     def main(grid: Grid, context: Context) -> None:
-        serve(grid, context.run_config, model, evaluate)
+        serve(grid, context.run_config, model, evaluate, server_data)
 
     app = ServerApp()
     app.main()(main)
@@ -316,11 +333,16 @@ def server_app(*, model: ModelFactory, evaluate: TestData | None = None) -> Serv
 
 
 def serve(
-    grid: Grid, run_config: Mapping[str, object], model: ModelFactory, evaluate: TestData | None = None
+    grid: Grid,
+    run_config: Mapping[str, object],
+    model: ModelFactory,
+    evaluate: ServerData | None = None,
+    server_data: ServerData | None = None,
 ) -> Run | None:
     """Run to the end, from the start or from the checkpoint in its folder; None if it was finished before."""
-    tested = None if evaluate is None else with_run_config(evaluate, run_config)
-    return Deployment(grid, read(run_config), with_run_config(model, run_config), origin_of(model), tested).run()
+    tested, own = (given and with_run_config(given, run_config) for given in (evaluate, server_data))
+    made_by = with_run_config(model, run_config)
+    return Deployment(grid, read(run_config), made_by, origin_of(model), tested, own).run()
 
 
 class LogProgress(Silent):
