@@ -13,18 +13,20 @@ from torch import Tensor, nn
 from fedwcm.balance import local_deviations
 from fedwcm.core.batch import InMemoryFederation
 from fedwcm.core.loss import Loss
-from fedwcm.core.method import Method, TwoPhase
+from fedwcm.core.method import Method, ServerTraining, TwoPhase
 from fedwcm.core.types import Cohort, Ints, Population, State
 from fedwcm.engine.backends.in_process import Backend, InProcess
 from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.batches import Augmentation
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
+from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import Aggregation, LearningRate, OptimizerOptions, ParticipationOptions
 from fedwcm.engine.rounds import Rounds, ServerState
 from fedwcm.engine.server import RoundMeasures, RoundResult, update
+from fedwcm.engine.server_data import ServerSamples
 from fedwcm.engine.store import ClientStore
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.samplers.uniform import Uniform
@@ -236,13 +238,18 @@ def make_rounds(
     learning_rate: LearningRate | None = None,
     aggregation: Aggregation | None = None,
 ) -> Rounds:
-    """An engine over this federation; everybody takes part unless a participation is given."""
+    """An engine over this federation; everybody takes part unless a participation is given.
+
+    A server that trains on samples of its own has those of all clients.
+    """
     first = training.clients(np.array([0]), [federation.shard(0)])
     template = training.initial_state(first, *training.forward.network.initial())
     store = ClientStore(training.population.clients, template)
     inner = InProcess(training, federation, store, block)
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
     everybody = participation or ParticipationOptions(fraction=1.0)
+    whole = federation.shard(0).store
+    own = ServerSamples(training.forward.network, LabelledTensors(whole.inputs, whole.labels))
     return Rounds(
         training,
         federation,
@@ -251,6 +258,7 @@ def make_rounds(
         store,
         learning_rate or LearningRate(lr=lr, schedule="exponential", lr_decay=lr_decay),
         aggregation=aggregation or Aggregation(),
+        own_data=own if isinstance(training.method, ServerTraining) else None,
     )
 
 

@@ -46,6 +46,7 @@ SETTINGS = {
     "fedwmsam": {"alpha": 0.3},  # within the bounds that its alpha moves in
     "imbsam": {"tail_share": 0.12},  # half of it holds no class
     "ccvr": {**CHEAP["ccvr"], "last": 19},  # from the second of twenty rounds on
+    "fedic": CHEAP["fedic"],
     "fedyoyo": {"group": 4},  # these clients have few samples
     "fedrela": {"start": 0.1},  # its labels, and the weights of LDAM, come from the third of twenty rounds on
     "loss ldam": {"drw": 0.1},

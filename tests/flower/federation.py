@@ -50,6 +50,7 @@ TRAINING: dict[str, Any] = {
 DIVISION: dict[str, Any] = {
     "data.dataset": "digits",
     "data.n_max": 60,
+    "data.server_fraction": 0.1,
     "partition.name": "fedgrab",
     "partition.clients": CLIENTS,
     "partition.beta": 0.5,
@@ -59,7 +60,10 @@ DIVISION: dict[str, Any] = {
 }
 
 FEATURES = {"method.features": 4, "method.match_steps": 2, "method.retrain_epochs": 2}
-SPECIAL: dict[str, dict[str, Any]] = {"creff": FEATURES, "clip2fl": FEATURES}
+SPECIAL: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("creff", "clip2fl"), FEATURES),
+    "fedic": {"method.distill_steps": 5},
+}
 """Options of methods whose defaults cost more than a test should."""
 
 
@@ -101,6 +105,13 @@ def data(node_config: Mapping[str, Any]) -> tuple[Any, Any, Any]:
 def test_data() -> tuple[Any, Any]:
     """The test samples."""
     return _division().test.inputs, _division().test.labels
+
+
+def server_data() -> tuple[Any, Any]:
+    """The server's own samples."""
+    own = _division().rounds.own_data
+    assert own is not None
+    return own.samples.inputs, own.labels
 
 
 test_data.__test__ = False  # type: ignore[attr-defined]

@@ -19,7 +19,7 @@ decays weights by 2e-4. The server reads every client's model. It trains on `dat
 client has.
 
 Departures: the KL is on the server's own samples without their labels. The authors take another data set
-(CIFAR-100 for CIFAR-10), LongTailLib all training images, those of the clients and those cut from the tail included. Their
+(CIFAR-100 for CIFAR-10), LongTailLib all training images: those of the clients, and those cut from the tail. Their
 labelled data, 100 of each class, are drawn before the tail is cut (`data.server_before_tail`): with IF 0.01 the
 server has twice as many of the rarest class as all clients. By default the share is of what is left. Labelled
 batches draw classes equally often, which makes no difference for the authors' data. Images are not augmented. Adam
