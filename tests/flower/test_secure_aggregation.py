@@ -178,7 +178,7 @@ def test_encryption_noise_and_secure_sums_go_together() -> None:
 
 def test_a_method_that_reads_single_uploads_is_refused() -> None:
     assert [name for name, method in METHODS.items() if method.reads_rows] == ["fedic"]
-    with pytest.raises(ValueError, match="'fedic' is not possible .*: it reads every single upload"):
+    with pytest.raises(ValueError, match=r"'fedic' is not possible .*: it reads every single upload"):
         run_federation("fedic")
 
 

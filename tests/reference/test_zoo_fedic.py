@@ -1,6 +1,5 @@
 """The engine runs FedIC as its formulas say, round by round: models and calibrations."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 
 from fedwcm.core.rng import Purpose, generator
 
-from .finite_differences import gradient as numerical
+from .finite_differences import derivative
 from .longtail_rounds import CLOSE, DATA, NET, SEED, STACKED, assert_models, played, settings_of, transcription
 from .zoo_fedic import Rows, Server, run_fedic, teach
 from .zoo_losses import Labels
@@ -38,13 +37,7 @@ def rows_of(options: dict[str, Any], r: int) -> tuple[Rows, Rows, Rows, Rows]:
     steps = range(options["distill_steps"])
     first, second = ([labelled() for _ in steps] for _ in range(2))
     both = [(rng.choice(len(LABELS), many, replace=False), labelled()) for _ in steps]
-    parts: list[Iterator[Labels]] = [
-        iter(first),
-        iter(second),
-        iter([b for _, b in both]),
-        iter([a for a, _ in both]),
-    ]
-    return parts[0], parts[1], parts[2], parts[3]
+    return iter(first), iter(second), iter([hard for _, hard in both]), iter([soft for soft, _ in both])
 
 
 def transcribed(options: dict[str, Any]) -> Any:
@@ -76,5 +69,5 @@ def test_the_written_gradient_of_the_calibration_is_its_slope() -> None:
         rng.normal(size=(n, c)),
     )
     theta = rng.normal(size=3 * c + d + 2)
-    slope = numerical(lambda point: float((teach(point, z, f, own)[0] * by).sum()), theta)
+    slope = derivative(lambda point: float((teach(point, z, f, own)[0] * by).sum()), theta)
     np.testing.assert_allclose(teach(theta, z, f, own)[1](by), slope, rtol=1e-6, atol=1e-8)
