@@ -158,3 +158,9 @@ def test_a_last_batch_of_one_sample_is_left_out_as_in_the_simulator() -> None:
     finished = finish(grid("scaffold", app=client_app(model=batch_norm, data=data), **changes), batch_norm)
     own = {"model.name": f"{batch_norm.__module__}:batch_norm", "model.hidden": None}
     assert_same(in_simulator("scaffold", **changes, **own), finished)
+
+
+def test_a_server_that_trains_is_given_data_of_its_own() -> None:
+    config = run_config("fedic")
+    with pytest.raises(ValueError, match=r"'fedic' needs server_app\(server_data=…\)"):
+        serve(grid(config), config, model, test_data)

@@ -1,4 +1,4 @@
-"""Models of transformers and adapters of peft, made tiny from a configuration: where these are installed."""
+"""Models of transformers and timm, adapters of peft, made tiny from a configuration: where these are installed."""
 
 from typing import Any
 
@@ -41,3 +41,19 @@ def test_of_a_model_with_lora_only_the_adapter_and_the_head_travel() -> None:
     before, after = model.state_dict(), result.model.state_dict()
     changed = {name for name in before if not before[name].equal(after[name])}
     assert changed == trainable
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["whole", "head alone"])
+def test_a_model_of_timm_is_trained_as_it_is_or_its_head_alone(frozen: bool) -> None:
+    timm = pytest.importorskip("timm")
+    sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
+    model = timm.create_model("vit_tiny_patch16_224", in_chans=1, num_classes=10, **sizes)
+    if frozen:
+        model.requires_grad_(False)
+        model.get_classifier().requires_grad_(True)
+    result = fedwcm.run("creff", model=model, **SMALL, settings={"method.retrain_epochs": 2})
+    assert result.summary.parameters == trained(model)
+    before, after = model.state_dict(), result.model.state_dict()
+    changed = {name for name in before if not before[name].equal(after[name])}
+    assert changed <= {name for name, p in model.named_parameters() if p.requires_grad}
+    assert {"head.weight", "head.bias"} <= changed

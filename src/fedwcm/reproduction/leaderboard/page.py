@@ -155,7 +155,9 @@ def _protocol(plan: Plan) -> str:
   leaves out 0, not corrected for the number of rows. Other rows are not tested against each other.
   The highest mean of a task is bold.
 - **Shifted.** t · log p is added to the logits of the trained model. p is the class distribution of the training
-  data, and t the strength that is best on validation data."""
+  data, and t the strength that is best on validation data.
+- **Server's data.** The server of `fedic` trains on a share of each class of the training data that is left beside
+  validation, and its clients lack it. The clients of the other rows have all of it, and their servers none."""
 
 
 def _csv(plan: Plan, scores: Scores) -> str:
