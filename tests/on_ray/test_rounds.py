@@ -1,5 +1,6 @@
 """Clients on a cluster: what comes out is what one process makes, whoever trains whom."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 import torch
 
 from fedwcm.engine.client import Broadcast
-from fedwcm.engine.options import Aggregation
+from fedwcm.engine.options import Aggregation, ParticipationOptions
+from fedwcm.engine.participation import Turns, UnequalEpochs
+from fedwcm.engine.rounds import Rounds
 from fedwcm.methods import METHODS
 
 from ..factories import IMAGE, clusters, conv_batchnorm, make_rounds, make_trainer, mlp, run_rounds
@@ -52,6 +55,19 @@ def test_workers_make_the_model_of_one_process_and_keep_the_state_of_clients(clu
         assert workers <= shared
         assert len(shared) <= 2
     assert not users._spares
+
+
+def test_chosen_clients_take_their_own_steps_on_a_cluster_too(cluster: Any) -> None:
+    def unequal(rounds: Rounds) -> Rounds:
+        samples, counts, population = rounds.federation.samples, rounds.reported_counts, rounds.trainer.population
+        options = ParticipationOptions(fraction=0.6, speeds=1.0, deadline=1.5)
+        return replace(rounds, turns=Turns(options, UnequalEpochs(most=3), population, samples, counts, 0))
+
+    method, data = METHODS["fednova"](), clusters()
+    plain = unequal(make_rounds(make_trainer(method, data.federation, mlp()), data.federation))
+    played = run_rounds(unequal(ray_rounds(method)), ROUNDS)
+    assert_same_up_to_rounding(played, run_rounds(plain, ROUNDS))
+    assert len({int(state.turns["steps"].sum()) for state, _ in played}) > 1
 
 
 def test_an_unknown_upload_names_those_that_there_are() -> None:

@@ -93,13 +93,14 @@ def _turns(config: Config, rounds: Rounds) -> Turns | None:
     choice = find_participation(options.sampling)
     if choice is None and not options.has_clock:
         return None
-    allowed = "sequential, vectorized or parallel with a choice of clients or a simulated clock"
-    require(config.run.backend != "ray", "run.backend", config.run.backend, allowed)
+    late = options.staleness is not None
+    allowed = "sequential, vectorized or parallel with participation.staleness: uploads stay with Ray's workers"
+    require(not late or config.run.backend != "ray", "run.backend", config.run.backend, allowed)
     keeps = rounds.store.keeps_anything or isinstance(trainer.method, TwoPhase)
     allowed = (
         f"none with the method {trainer.method.name}, whose clients keep state or send something before they train"
     )
-    require(options.staleness is None or not keeps, "participation.staleness", options.staleness, allowed)
+    require(not late or not keeps, "participation.staleness", options.staleness, allowed)
 
     def counts() -> Ints:
         hidden = config.privacy.mode != "none"

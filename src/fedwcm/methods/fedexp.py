@@ -9,7 +9,7 @@ Divyansh03/FedExP (the authors' code).
 
 Increments that point the same way give η_g = 1, which is FedAvg; orthogonal ones of m clients give m/2. Clients
 upload the square of their increment's norm next to it, so that the server sees only its sum. The model that is
-evaluated is the mean of the last two, because x itself oscillates in some directions (the paper's Section 4).
+evaluated is the mean of the last two, as in the paper, because x itself oscillates in some directions.
 
 epsilon has the units of a squared increment. **Trap:** the authors' code multiplies it by the number of clients in
 the round and by the square of the learning rate's decay; their 0.001 with 20 clients is 0.02 here.
