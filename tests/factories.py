@@ -20,7 +20,6 @@ from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.backends.processes import Processes
 from fedwcm.engine.batches import Augmentation
 from fedwcm.engine.client import Broadcast, ClientTrainer, ClientUpdates, Task
-from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import Aggregation, LearningRate, OptimizerOptions, ParticipationOptions
@@ -249,7 +248,7 @@ def make_rounds(
     backend: Backend = Processes(inner, workers) if workers > 1 else inner
     everybody = participation or ParticipationOptions(fraction=1.0)
     whole = federation.shard(0).store
-    own = ServerSamples(training.forward.network, LabelledTensors(whole.inputs, whole.labels))
+    own = ServerSamples(training.forward.network, whole.inputs, whole.labels)
     return Rounds(
         training,
         federation,

@@ -5,12 +5,15 @@ python -m tools.execute_tutorials
 
 import os
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
 
 TUTORIALS = sorted((Path(__file__).parent.parent / "tutorials").glob("*.ipynb"))
+NEEDS = {"lora-adapters": ("peft", "transformers")}
+"""Packages of a tutorial that are no dependencies: without them it is left as it is."""
 LONGEST_CELL = 300
 """Seconds after which a cell is taken to hang."""
 
@@ -38,7 +41,10 @@ def executed(path: Path) -> nbformat.NotebookNode:
 def main() -> None:
     """Execute every tutorial in place."""
     for path in TUTORIALS:
-        nbformat.write(executed(path), path)
+        if missing := [name for name in NEEDS.get(path.stem, ()) if find_spec(name) is None]:
+            print(f"{path.name} is left as it is: {', '.join(missing)} not installed")
+        else:
+            nbformat.write(executed(path), path)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,6 @@ from fedwcm.engine import step
 from fedwcm.engine.backends.in_process import InProcess
 from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.client import Broadcast, ClientTrainer
-from fedwcm.engine.evaluate import LabelledTensors
 from fedwcm.engine.forward import SequentialForward
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import LearningRate, OptimizerOptions, ParticipationOptions
@@ -177,8 +176,7 @@ def check_rows_of_a_hook_do_not_mix(cls: type[Method], options: dict[str, Any], 
 ROW_HOOKS = ("init_client", "local_lr", "probe", "prepare", "start", "direction", "finish")
 """Hooks that return a row for each client of their block, in the order in which a round calls them."""
 
-HOOKS = (
-    *ROW_HOOKS,
+SERVER_HOOKS = (
     "init",
     "broadcast",
     "probe_broadcast",
@@ -188,6 +186,7 @@ HOOKS = (
     "refine",
     "eval_params",
 )
+HOOKS = (*ROW_HOOKS, *SERVER_HOOKS)
 """Hooks that must leave what they are given as it is."""
 
 Hook = Callable[..., Any]
@@ -272,10 +271,7 @@ def check_resuming_is_exact(cls: type[Method], options: dict[str, Any], loss: Lo
 
 
 def check_a_common_stationary_point_stays(cls: type[Method], options: dict[str, Any], loss: Loss) -> None:
-    """Check that no method moves where every client's gradient is zero from the start.
-
-    A server that trains on samples of its own moves by gradients of its own.
-    """
+    """Check that no method moves where every client's gradient is zero, unless its server has data of its own."""
     if issubclass(cls, ServerTraining):
         return
     engine = _engine(cls(**options), _Flat())
@@ -341,15 +337,9 @@ def _engine(
     federation = _federation(dtype)
     network = Network(_model().to(dtype))
     totals, deviation = decode_total(contributions(federation.counts, None, None).sum(axis=0), len(SIZES))
+    mean, prior = float(federation.samples.mean()), totals / totals.sum()
     population = Population(
-        len(SIZES),
-        CLASSES,
-        float(federation.samples.mean()),
-        totals / totals.sum(),
-        rounds=20,
-        epochs=2,
-        batch_size=8,
-        deviation=deviation,
+        len(SIZES), CLASSES, mean, prior, rounds=20, epochs=2, batch_size=8, deviation=deviation
     )
     trainer = ClientTrainer(
         method=method,
@@ -365,25 +355,20 @@ def _engine(
     store = ClientStore(len(SIZES), trainer.initial_state(first, *network.initial()))
     backend = InProcess(trainer, federation, store, block if stacked else 1)
     learning_rate = LearningRate(lr=0.1, schedule="exponential", lr_decay=0.99)
-    own = LabelledTensors(*_samples(dtype, np.random.default_rng(SEED + 1)))
-    own_data = ServerSamples(network, own) if isinstance(method, ServerTraining) else None
-    participation = ParticipationOptions(fraction=0.7)
-    return Rounds(trainer, federation, participation, backend, store, learning_rate, own_data=own_data)
+    every = federation.shard(0).store
+    own = ServerSamples(network, every.inputs, every.labels) if isinstance(method, ServerTraining) else None
+    return Rounds(
+        trainer, federation, ParticipationOptions(fraction=0.7), backend, store, learning_rate, own_data=own
+    )
 
 
 def _federation(dtype: torch.dtype) -> InMemoryFederation:
     rng = np.random.default_rng(SEED)
-    inputs, labels = _samples(dtype, rng)
-    parts = np.split(rng.permutation(len(labels)), np.cumsum(SIZES)[:-1])
-    return InMemoryFederation(inputs, labels.numpy(), parts, CLASSES)
-
-
-def _samples(dtype: torch.dtype, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return inputs and labels, with more of some classes than of others."""
     labels = rng.choice(CLASSES, sum(SIZES), p=[0.6, 0.3, 0.1])
     labels[:CLASSES] = range(CLASSES)
     inputs = 3 * np.eye(CLASSES, FEATURES)[labels] + rng.normal(size=(len(labels), FEATURES))
-    return torch.as_tensor(inputs, dtype=dtype), torch.from_numpy(labels)
+    parts = np.split(rng.permutation(len(labels)), np.cumsum(SIZES)[:-1])
+    return InMemoryFederation(torch.as_tensor(inputs, dtype=dtype), labels, parts, CLASSES)
 
 
 def _model() -> nn.Module:

@@ -111,7 +111,7 @@ def server_data() -> tuple[Any, Any]:
     """The server's own samples."""
     own = _division().rounds.own_data
     assert own is not None
-    return own.samples.inputs, own.labels
+    return own.inputs, own.labels
 
 
 test_data.__test__ = False  # type: ignore[attr-defined]

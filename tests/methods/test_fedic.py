@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import fedwcm
-from fedwcm.engine.evaluate import LabelledTensors
+from fedwcm.config.settings import decisive, from_settings, to_settings
 from fedwcm.engine.network import Network
 from fedwcm.engine.server_data import ServerSamples
 from fedwcm.experiment.folder import RunFolder
@@ -91,7 +91,7 @@ def test_models_are_run_as_they_will_be_tested_and_gradients_are_their_slopes() 
     data, network = clusters(shape=IMAGE), Network(conv_batchnorm())
     x, buffers = network.initial()
     store = data.federation.shard(0).store
-    own = ServerSamples(network, LabelledTensors(store.inputs, store.labels), buffers)
+    own = ServerSamples(network, store.inputs, store.labels, buffers)
     logits, _ = own.outputs(x)
     shifted, _ = own.outputs(x, buffers + 1.0)
     network.point_parameters(x)
@@ -104,11 +104,16 @@ def test_models_are_run_as_they_will_be_tested_and_gradients_are_their_slopes() 
     assert float(up - down) / 2e-6 == pytest.approx(float(g.square().sum()), rel=1e-5)
 
 
-def test_the_teacher_begins_between_ensemble_and_tuned_model_and_has_no_order_of_clients() -> None:
+def test_the_teacher_begins_in_the_middle_and_has_no_order_of_clients() -> None:
     rng = torch.Generator().manual_seed(0)
     votes = Votes(*(torch.randn(*shape, generator=rng) for shape in ((3, 6, 4), (6, 5), (6, 4))))
     alike = replace(votes, clients=votes.clients[:1].expand(3, -1, -1))
-    torch.testing.assert_close(alike.calibrated(votes.start()), (alike.clients[0] + votes.tuned) / 2)
+    torch.testing.assert_close(alike.teach(votes.start()), (alike.clients[0] + votes.tuned) / 2)
     theta = torch.randn(len(votes.start()), generator=rng)
     other = replace(votes, clients=votes.clients.flip(0))
-    torch.testing.assert_close(other.calibrated(theta), votes.calibrated(theta))
+    torch.testing.assert_close(other.teach(theta), votes.teach(theta))
+
+
+def test_runs_without_data_for_the_server_have_the_options_of_older_versions() -> None:
+    without, own = (decisive(to_settings(from_settings({"data.server_fraction": share}))) for share in (0.0, 0.1))
+    assert {*own} - {*without} == {"data.server_fraction", "data.server_before_tail"}

@@ -10,7 +10,7 @@ import pytest
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: it comes with fedwcm[dev]")
 pytest.importorskip("nbclient", reason="nbclient is not installed: it comes with fedwcm[dev]")
 
-from tools.execute_tutorials import TUTORIALS, executed  # noqa: E402
+from tools.execute_tutorials import NEEDS, TUTORIALS, executed  # noqa: E402
 
 name_of: Any = {"ids": lambda path: path.stem}
 
@@ -66,6 +66,8 @@ def test_tutorial_runs_and_prints_what_is_stored(path: Path) -> None:
     pytest.importorskip(
         "matplotlib.font_manager", reason="matplotlib is not installed: it comes with fedwcm[report]"
     )
+    for package in NEEDS.get(path.stem, ()):
+        pytest.importorskip(package)
     stored, fresh = nbformat.read(path, as_version=4), executed(path)
     assert _complaints(fresh) == []
     for before, after in zip(_code(stored), _code(fresh), strict=True):

@@ -74,7 +74,7 @@ def run_fedic(
 ) -> tuple[list[Vector], list[Vector]]:
     """FedIC (Shang et al. 2022): the models and the calibrations after each round."""
     clients, thetas = Clients(data, sizes, cohorts, **local), list[Vector]()
-    inputs, labels = server.inputs, server.labels
+    inputs, labels, c = server.inputs, server.labels, net.classes
 
     def errors(logits: Vector, rows: Labels) -> Vector:
         return (np.exp(log_softmax(logits)) - one_hot(labels[rows], net.classes)) / len(rows)
@@ -85,7 +85,7 @@ def run_fedic(
 
     def gradient(k: int, batch: Batch, y: Vector) -> Vector:
         p = np.exp(log_softmax(net.logits(y, batch.inputs)))
-        return net.backward(y, batch.inputs, (p - one_hot(batch.labels, net.classes)) / len(batch.labels))
+        return net.backward(y, batch.inputs, (p - one_hot(batch.labels, c)) / len(batch.labels))
 
     def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
         first, second, hard, soft = server.rows(r)
@@ -93,8 +93,7 @@ def run_fedic(
         mean = clients.merge(x, models)
         tuned = adam(mean, partial(by_labels, first), server.steps, server.lr, server.decay)
         z = np.stack([net.logits(y, inputs) for y in models.values()])
-        f = np.mean([net.features(y, inputs) for y in models.values()], axis=0)
-        own, c = net.logits(tuned, inputs), net.classes
+        f, own = np.mean([net.features(y, inputs) for y in models.values()], axis=0), net.logits(tuned, inputs)
         start = np.concatenate([np.ones(c), [0.0], np.ones(c), np.zeros(c + f.shape[1] + 1)])
 
         def by_theta(theta: Vector) -> Vector:

@@ -156,12 +156,12 @@ class ServerData(Protocol):
 
     @property
     def buffers(self) -> Vec:
-        """Those of the global model."""
+        """Return those of the global model."""
         ...
 
     @property
     def labels(self) -> Tensor:
-        """The classes of the samples, `(n,)`."""
+        """Return the classes of the samples, `(n,)`."""
         ...
 
     def outputs(self, w: Vec, buffers: Vec | None = None) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fedwcm.core.batch import Inputs
 from fedwcm.core.types import Vec
-from fedwcm.engine.evaluate import CHUNK, LabelledTensors
+from fedwcm.engine.evaluate import CHUNK
 from fedwcm.engine.network import Network
 
 
@@ -19,24 +20,21 @@ class ServerSamples:
     """
 
     network: Network
-    samples: LabelledTensors
+    inputs: Inputs
+    labels: Tensor
     buffers: Vec = field(default_factory=lambda: torch.zeros(0))
-
-    @property
-    def labels(self) -> Tensor:
-        return self.samples.labels
 
     @torch.no_grad()
     def outputs(self, w: Vec, buffers: Vec | None = None) -> tuple[Tensor, Tensor]:
         self._load(w, self.buffers if buffers is None else buffers)
-        chunks = [self._run(self.samples.inputs[i : i + CHUNK]) for i in range(0, len(self.labels), CHUNK)]
+        chunks = [self._run(self.inputs[i : i + CHUNK]) for i in range(0, len(self.labels), CHUNK)]
         logits, features = (torch.cat(parts) for parts in zip(*chunks, strict=True))
         return logits, features
 
     @torch.enable_grad()
     def gradient(self, w: Vec, rows: Tensor, loss: Callable[[Tensor], Tensor]) -> Vec:
         self._load(w, self.buffers)
-        logits, _ = self._run(self.samples.inputs.index_select(0, rows))
+        logits, _ = self._run(self.inputs.index_select(0, rows))
         parameters = [parameter for _, parameter in self.network.parameters]
         by_parameters = torch.autograd.grad(loss(logits), parameters, materialize_grads=True)
         return self.network.layout.flatten(by_parameters)

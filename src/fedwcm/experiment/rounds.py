@@ -65,7 +65,7 @@ def make_rounds(
         learning_rate=config.local,
         aggregation=config.aggregation,
         server=config.server,
-        own_data=None if own_data is None else ServerSamples(trainer.forward.network, own_data),
+        own_data=own_data and ServerSamples(trainer.forward.network, own_data.inputs, own_data.labels),
     )
     return replace(rounds, turns=_turns(config, rounds))
 

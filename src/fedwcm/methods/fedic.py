@@ -94,7 +94,7 @@ class FedIC(ServerTraining, FedAvg):
 
         votes = self.votes(x, self.descend(x_next, by_labels, DECAY), uploads, data)
         theta = self.calibrate(s.get("calibration"), votes, data.labels, cohort.rng)
-        teacher = softmax(votes.calibrated(theta) / self.temperature, dim=-1)
+        teacher = softmax(votes.teach(theta) / self.temperature, dim=-1)
 
         def by_both(w: Vec) -> Vec:
             size = min(self.soft_batch, len(teacher))
@@ -125,7 +125,7 @@ class FedIC(ServerTraining, FedAvg):
         @torch.enable_grad()
         def by_theta(point: Vec) -> Vec:
             rows, leaf = self.draw_labelled(labels, rng), point.detach().requires_grad_()
-            loss = cross_entropy(votes.of(rows).calibrated(leaf), labels[rows])
+            loss = cross_entropy(votes.of(rows).teach(leaf), labels[rows])
             return torch.autograd.grad(loss, leaf)[0]
 
         return self.descend(votes.start() if theta is None else theta, by_theta)
@@ -163,7 +163,7 @@ class Votes:
         one, zero = self.tuned.new_ones(classes), self.tuned.new_zeros
         return torch.cat([one, zero(1), one, zero(classes), zero(width), zero(1)])
 
-    def calibrated(self, theta: Vec) -> Tensor:
+    def teach(self, theta: Vec) -> Tensor:
         """Return the teacher's logits."""
         classes, width = self.tuned.shape[1], self.features.shape[1]
         s, b, t, q, v, c = theta.split([classes, 1, classes, classes, width, 1])

@@ -152,7 +152,8 @@ class Deployment:
         if self.server_data is None:
             reason = "its server trains on samples of its own"
             raise ValueError(f"method.name = {method.name!r} needs server_app(server_data=…): {reason}")
-        return ServerSamples(server_model, tensors(self.server_data(), server_model.device))
+        samples = tensors(self.server_data(), server_model.device)
+        return ServerSamples(server_model, samples.inputs, samples.labels)
 
     def _measure(self, directory: ClientDirectory, experiment: Experiment) -> Measure:
         federation, server_model, facts = self.options.federation, experiment.network, experiment.facts
