@@ -176,17 +176,8 @@ def check_rows_of_a_hook_do_not_mix(cls: type[Method], options: dict[str, Any], 
 ROW_HOOKS = ("init_client", "local_lr", "probe", "prepare", "start", "direction", "finish")
 """Hooks that return a row for each client of their block, in the order in which a round calls them."""
 
-SERVER_HOOKS = (
-    "init",
-    "broadcast",
-    "probe_broadcast",
-    "after_probe",
-    "weights",
-    "update",
-    "refine",
-    "eval_params",
-)
-HOOKS = (*ROW_HOOKS, *SERVER_HOOKS)
+ON_SERVER = ("init", "broadcast", "probe_broadcast", "after_probe", "weights", "update", "refine", "eval_params")
+HOOKS = (*ROW_HOOKS, *ON_SERVER)
 """Hooks that must leave what they are given as it is."""
 
 Hook = Callable[..., Any]
@@ -336,11 +327,9 @@ def _engine(
 ) -> Rounds:
     federation = _federation(dtype)
     network = Network(_model().to(dtype))
-    totals, deviation = decode_total(contributions(federation.counts, None, None).sum(axis=0), len(SIZES))
-    mean, prior = float(federation.samples.mean()), totals / totals.sum()
-    population = Population(
-        len(SIZES), CLASSES, mean, prior, rounds=20, epochs=2, batch_size=8, deviation=deviation
-    )
+    totals, distance = decode_total(contributions(federation.counts, None, None).sum(axis=0), len(SIZES))
+    known = (float(federation.samples.mean()), totals / totals.sum())
+    population = Population(len(SIZES), CLASSES, *known, rounds=20, epochs=2, batch_size=8, deviation=distance)
     trainer = ClientTrainer(
         method=method,
         loss=loss,
@@ -357,9 +346,8 @@ def _engine(
     learning_rate = LearningRate(lr=0.1, schedule="exponential", lr_decay=0.99)
     every = federation.shard(0).store
     own = ServerSamples(network, every.inputs, every.labels) if isinstance(method, ServerTraining) else None
-    return Rounds(
-        trainer, federation, ParticipationOptions(fraction=0.7), backend, store, learning_rate, own_data=own
-    )
+    participation = ParticipationOptions(fraction=0.7)
+    return Rounds(trainer, federation, participation, backend, store, learning_rate, own_data=own)
 
 
 def _federation(dtype: torch.dtype) -> InMemoryFederation:

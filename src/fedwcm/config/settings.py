@@ -56,8 +56,8 @@ def with_present_names(settings: Mapping[str, object]) -> Settings:
 def decisive(settings: Mapping[str, object]) -> Settings:
     """Return the options on which a run's result depends.
 
-    Without a share for validation, `run.select_by` is as older versions recorded it, and without one for the server
-    its options are missing, as they were then: their runs are the same.
+    Without a share for validation, `run.select_by` is as older versions recorded it. Without one for the server,
+    its options are missing, as they were then. So their runs are the same.
     """
     kept = {key: value for key, value in with_present_names(settings).items() if key not in RESULT_NEUTRAL}
     if "run.select_by" in kept and not (kept.get("data.val_fraction") or kept.get("data.val_clients")):
