@@ -56,6 +56,8 @@ def make_rounds(
     require_possible(config.aggregation, trainer.method, x)
     store = ClientStore(trainer.population.clients, trainer.initial_state(first, x, buffers))
     inner = InProcess(trainer, federation, store, execution.block, config.run.reject_nonfinite)
+    network = trainer.forward.network
+    own_samples = None if own_data is None else ServerSamples(network, own_data.inputs, own_data.labels)
     rounds = Rounds(
         trainer=trainer,
         federation=federation,
@@ -65,7 +67,7 @@ def make_rounds(
         learning_rate=config.local,
         aggregation=config.aggregation,
         server=config.server,
-        own_data=own_data and ServerSamples(trainer.forward.network, own_data.inputs, own_data.labels),
+        own_data=own_samples,
     )
     return replace(rounds, turns=_turns(config, rounds))
 
