@@ -149,7 +149,7 @@ def grid(
 
 def finish(nodes: WireGrid, model: Any = model, evaluate: Any = test_data, **changes: Any) -> Run:
     """The server's run over these nodes, to its end."""
-    finished = serve(nodes, {**nodes.run_config, **changes}, model, evaluate)
+    finished = serve(nodes, {**nodes.run_config, **changes}, model, evaluate, server_data)
     assert finished is not None
     return finished
 

@@ -13,6 +13,7 @@ from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.model_file import read_facts
 from fedwcm.experiment.run import Run
 from fedwcm.flower import client_app
+from fedwcm.flower.server.deployment import serve
 from fedwcm.losses import LOSSES
 from fedwcm.methods import METHODS
 from fedwcm.samplers import SAMPLERS
@@ -26,6 +27,7 @@ from .federation import (
     finish,
     grid,
     in_simulator,
+    model,
     on_flower,
     simulated,
     write_teacher,
@@ -161,6 +163,6 @@ def test_a_last_batch_of_one_sample_is_left_out_as_in_the_simulator() -> None:
 
 
 def test_a_server_that_trains_is_given_data_of_its_own() -> None:
-    config = run_config("fedic")
+    nodes = grid("fedic")
     with pytest.raises(ValueError, match=r"'fedic' needs server_app\(server_data=…\)"):
-        serve(grid(config), config, model, test_data)
+        serve(nodes, nodes.run_config, model)
