@@ -135,7 +135,9 @@ def test_a_teacher_is_copied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert second == first - 1
 
 
-@pytest.mark.parametrize("stacked", [False, True], ids=["one by one", "stacked"])
+@pytest.mark.parametrize(
+    "stacked", [pytest.param(False, marks=pytest.mark.slow), True], ids=["one by one", "stacked"]
+)
 def test_rounds_of_every_method_and_loss_keep_to_one_device(stacked: bool) -> None:
     cases: dict[str, tuple[Method, Loss | None, Aggregation]] = {
         **{

@@ -10,7 +10,7 @@ from fedwcm.core.batch import Outputs
 from fedwcm.core.types import Vec
 from fedwcm.engine.fast.ascent import AscendedModels
 from fedwcm.engine.fast.linear_stack import LinearStack
-from fedwcm.engine.forward import DenseAscent, SequentialForward, VmapForward
+from fedwcm.engine.forward import DenseModels, SequentialForward, VmapForward
 from fedwcm.engine.network import Network
 
 from ..factories import CLASSES, FEATURES, IMAGE, conv_batchnorm, headless, linear, mlp, seeded
@@ -93,7 +93,7 @@ def test_models_moved_uphill_are_the_same_whether_written_out_or_not(build: Buil
     for lazily in (False, True):
         before = loss(forward(w, inputs, track=True), w[0])
         slopes = forward.backward((before, torch.ones_like(before)))
-        point = (forward if lazily else DenseAscent()).ascend(w, slopes, rho)
+        point = (forward if lazily else DenseModels()).ascend(w, slopes, rho)
         assert isinstance(point, AscendedModels) == (lazily and loss is not of_the_head_on_other_features)
         outputs = point.outputs() if isinstance(point, AscendedModels) else forward(point, inputs, track=False)
         after = loss(outputs, w[0])

@@ -52,6 +52,28 @@ def test_softmax_regression_may_use_its_inputs_as_features() -> None:
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), **EXACT)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_held_models_take_the_steps_that_dense_ones_take(shared: bool) -> None:
+    stack = LinearStack(Network(deep(nn.ReLU, True)))
+    x, _ = stack.network.initial()
+    random = torch.Generator().manual_seed(1)
+    held = torch.stack([x, 0.9 * x, 1.1 * x])
+    dense, keep = held.clone(), torch.tensor([[0.9], [0.8], [0.7]], dtype=x.dtype)
+    offset = 0.1 * torch.randn(() if shared else (3,), generator=random, dtype=x.dtype)[..., None] * x
+    inputs = torch.randn(3, 5, *IMAGE, generator=random, dtype=x.dtype)
+    with stack.hold(held):
+        for active in (3, 2):
+            logits = stack(held[:active], inputs[:active], track=True).logits
+            offsets = offset if shared else offset[:active]
+            stack.backward((logits, logits.detach())).add_to(held[:active], keep[:active], offsets)
+    for active in (3, 2):
+        w = dense[:active]
+        logits = stack(w, inputs[:active], track=True).logits
+        gradient = stack.backward((logits, logits.detach())).vector()
+        w.copy_(keep[:active] * w + (offset if shared else offset[:active]) + gradient)
+    np.testing.assert_allclose(held.numpy(), dense.numpy(), **EXACT)
+
+
 def test_every_parameter_is_written_even_if_the_loss_does_not_depend_on_it() -> None:
     together, apart = both(mlp, of_features, way=LinearStack)
     head = 6 * CLASSES + CLASSES

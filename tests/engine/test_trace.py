@@ -37,9 +37,9 @@ def trained(method: Method, **options: Any) -> list[Vec]:
 
 
 @pytest.mark.parametrize("name", AFFINE)
-@pytest.mark.parametrize("stacked", [False, True])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
-@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize(
+    ("stacked", "weight_decay", "clip"), [(False, 0.0, None), (True, 0.3, None), (True, 0.3, 0.05)]
+)
 def test_every_method_ends_where_eager_steps_do(
     name: str, stacked: bool, weight_decay: float, clip: float | None
 ) -> None:

@@ -78,7 +78,10 @@ class Schedule:
         starts = np.cumsum([0, *map(len, rows[:-1])])
         visited = np.concatenate(rows)[positions + np.repeat(starts, sizes.sum(axis=1))]
         padded = np.zeros((*sizes.shape, width), dtype=np.int64)
-        padded[np.arange(width) < sizes[..., None]] = visited
+        if len(visited) == padded.size:
+            padded = visited.reshape(padded.shape)
+        else:
+            padded[np.arange(width) < sizes[..., None]] = visited
         padded = np.ascontiguousarray(padded.transpose(1, 0, 2))  # (steps, clients, width)
         # All on the device before the first step: a copy at a step would make the device wait for the host.
         device = self._store.inputs.device

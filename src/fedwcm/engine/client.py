@@ -1,7 +1,7 @@
 """The local training loop, used by both the simulator and real clients."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -29,7 +29,7 @@ from fedwcm.engine.forward import Forward
 from fedwcm.engine.hook_checks import check_rows, check_tuple, lend
 from fedwcm.engine.options import OptimizerOptions
 from fedwcm.engine.oracle import BlockData, MiniBatchOracle
-from fedwcm.engine.step import local_step
+from fedwcm.engine.step import FusedStep, local_step
 from fedwcm.engine.training_metrics import TrainingMetrics
 
 Task = Literal["probe", "train"]
@@ -206,15 +206,17 @@ class ClientTrainer:
         """Take all local steps, updating `w` in place; return the final state of the method and of the loss."""
         step = local_step(self.method, c, ctx, self.optimizer)
         active_ctx, has_views = ctx, type(self.loss).views is not Loss.views
-        for i, (active, batch) in enumerate(schedule):
-            if active < len(active_ctx.clients):
-                active_ctx = ctx.first(active)
-            if has_views:
-                batch = self.loss.views(batch, active_ctx.generators(Purpose.VIEWS, i))
-            grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), active_ctx, metrics, i)
-            models = w if active == len(w) else w[:active]
-            c = _replace_rows(c, step(models, grad, _rows(c, active), active_ctx))
-            o = _replace_rows(o, grad.state)
+        fused = isinstance(step, FusedStep) and step.is_at_models
+        with self.forward.hold(w) if fused else nullcontext():
+            for i, (active, batch) in enumerate(schedule):
+                if active < len(active_ctx.clients):
+                    active_ctx = ctx.first(active)
+                if has_views:
+                    batch = self.loss.views(batch, active_ctx.generators(Purpose.VIEWS, i))
+                grad = MiniBatchOracle(self.forward, self.loss, batch, _rows(o, active), active_ctx, metrics, i)
+                models = w if active == len(w) else w[:active]
+                c = _replace_rows(c, step(models, grad, _rows(c, active), active_ctx))
+                o = _replace_rows(o, grad.state)
         return c, o
 
     def _schedule(self, shards: Sequence[Shard], ctx: Context) -> Schedule:

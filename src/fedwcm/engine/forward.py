@@ -6,6 +6,7 @@ the overhead of each operation dominates.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -34,9 +35,19 @@ class Gradient(Protocol):
         """Return the gradient as a vector `(K, P)` that the caller may modify."""
         ...
 
-    def add_to(self, w: Vec) -> None:
-        """Add the gradient to these vectors, in place."""
+    def add_to(self, w: Vec, keep: Tensor | None = None, offset: Vec | None = None) -> None:
+        """Update these vectors in place: `w ← keep·w + offset + gradient`, with a factor `keep (K, 1)`."""
         ...
+
+
+def shift(w: Vec, keep: Tensor | None, offset: Vec | None) -> None:
+    """Update these vectors in place: `w ← keep·w + offset`."""
+    if offset is not None and keep is not None:
+        torch.addcmul(offset, w, keep, out=w)
+    elif offset is not None:
+        w.add_(offset)
+    elif keep is not None:
+        w.mul_(keep)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +59,8 @@ class DenseGradient:
     def vector(self) -> Vec:
         return self.gradient
 
-    def add_to(self, w: Vec) -> None:
+    def add_to(self, w: Vec, keep: Tensor | None = None, offset: Vec | None = None) -> None:
+        shift(w, keep, offset)
         w.add_(self.gradient)
 
 
@@ -77,20 +89,27 @@ class Forward(Protocol):
         """Return the models `w` moved by rho up the gradient that `backward` returned after the last call."""
         ...
 
+    def hold(self, w: Vec) -> AbstractContextManager[None]:
+        """Keep the models `w` in a faster form until the block ends; only `Gradient.add_to` may change them."""
+        ...
+
     def buffers(self) -> Tensor:
         """Return the clients' current buffers, `(K, B)`."""
         ...
 
 
-class DenseAscent:
-    """Ascent to dense models."""
+class DenseModels:
+    """Models that are held as they come, and ascended to dense ones."""
+
+    def hold(self, w: Vec) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def ascend(self, w: Vec, gradient: Gradient, rho: float) -> Point:
         g = gradient.vector()
         return torch.addcmul(w, g, perturbation_scale(g, rho), out=g)
 
 
-class SequentialForward(DenseAscent):
+class SequentialForward(DenseModels):
     """One client at a time: an ordinary module whose parameters are views of the flat vector."""
 
     def __init__(self, network: Network) -> None:
@@ -145,7 +164,7 @@ class SequentialForward(DenseAscent):
         return self._buffers.clone()[None]
 
 
-class VmapForward(DenseAscent):
+class VmapForward(DenseModels):
     """Many clients at a time: one forward pass in which every weight has a client axis."""
 
     def __init__(self, network: Network) -> None:

@@ -6,6 +6,7 @@ added directly to the models. Otherwise the direction is computed at every step 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 from typing import Protocol, TypeAlias
@@ -118,20 +119,30 @@ def local_step(method: Method, c: State, ctx: Context, optimizer: OptimizerOptio
     # Adam divides by the size of a direction, and so would magnify what multiplying out leaves of a zero.
     affine = trace_direction(method, c, ctx) if optimizer.optimizer == "sgd" else None
     if affine is not None and optimizer.plain:
-        step = AffineStep.along(affine, ctx.lr, ctx.common_lr, optimizer.weight_decay)
-        return partial(_fused_step, affine, step)
+        return FusedStep(affine, AffineStep.along(affine, ctx.lr, ctx.common_lr, optimizer.weight_decay))
     direction: Direction = method.direction
     if affine is not None:
         direction = partial(_affine_direction, affine, BlockDirection.of(affine))
     return partial(_eager_step, direction, update_rule(optimizer))
 
 
-def _fused_step(
-    affine: AffineDirection, step: AffineStep, w: Vec, grad: MiniBatchOracle, c: State, ctx: Context
-) -> State:
-    active = len(w)
-    step.first(active)(w, grad.scaled_gradient(affine.point.of(w, grad), step.rate[:active]))
-    return c
+@dataclass(frozen=True, eq=False)
+class FusedStep:
+    """Adds the gradient directly to the models."""
+
+    affine: AffineDirection
+    step: AffineStep
+
+    @property
+    def is_at_models(self) -> bool:
+        """Whether gradients are taken at the models themselves, so that nothing else reads these."""
+        return self.affine.point.shift is None and not self.affine.point.rho
+
+    def __call__(self, w: Vec, grad: MiniBatchOracle, c: State, ctx: Context) -> State:
+        active = len(w)
+        gradient = grad.scaled_gradient(self.affine.point.of(w, grad), self.step.rate[:active])
+        self.step.first(active)(w, gradient)
+        return c
 
 
 def _affine_direction(

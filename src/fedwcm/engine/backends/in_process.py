@@ -64,11 +64,14 @@ class InProcess:
         self.reject_nonfinite = reject_nonfinite
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
-        collector = BlockCollector(ids)
+        collector, blocks = BlockCollector(ids), self.blocks(ids, sent)
         self.store.reserve(ids)
-        for block in self.blocks(ids, sent):
+        for block in blocks:
             with explained_if_out_of_memory(partial(place, sent.round, block)):
-                collector.put(self.run_block(task, block, sent))
+                result = self.run_block(task, block, sent)
+                if np.array_equal(result.ids, ids):  # all at once, and in order: nothing is to be collected
+                    return CohortUpdates.of(result)
+                collector.put(result)
         return CohortUpdates.of(collector.result())
 
     def run_block(self, task: Task, block: Ints, sent: Broadcast) -> ClientUpdates:

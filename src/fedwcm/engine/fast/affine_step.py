@@ -7,7 +7,6 @@ point. If this is known in advance, the gradient can be added directly to the mo
 from dataclasses import dataclass, field
 from typing import Self, TypeAlias
 
-import torch
 from torch import Tensor
 
 from fedwcm.core.types import Vec
@@ -100,13 +99,7 @@ class AffineStep:
 
     def __call__(self, w: Vec, gradient: Gradient) -> None:
         """Update the models in place, given their gradient times `rate`."""
-        if self.offset is not None and self.keep is not None:
-            torch.addcmul(self.offset, w, self.keep, out=w)
-        elif self.offset is not None:
-            w.add_(self.offset)
-        elif self.keep is not None:
-            w.mul_(self.keep)
-        gradient.add_to(w)
+        gradient.add_to(w, self.keep, self.offset)
 
 
 def first_rows(value: Coefficient, k: int) -> Tensor:

@@ -17,6 +17,7 @@ from fedwcm.core.batch import Outputs
 from fedwcm.core.perturbation import scale_to
 from fedwcm.core.types import Vec
 from fedwcm.engine.fast.products import put_product
+from fedwcm.engine.forward import shift
 
 if TYPE_CHECKING:
     from fedwcm.engine.fast.linear_stack import LinearStack, Tape
@@ -40,20 +41,29 @@ class FactoredGradient:
         self._put([layer.parameters(into) for layer in self.stack.layers], add=False)
         return into
 
-    def add_to(self, w: Vec) -> None:
-        self._put(self.stack.parameters(w), add=True)
+    @torch.no_grad()
+    def add_to(self, w: Vec, keep: Tensor | None = None, offset: Vec | None = None) -> None:
+        parameters = self.stack.parameters(w)
+        if keep is not None or offset is not None:
+            factor = None if keep is None else keep[..., None]
+            rows = None if offset is None else offset.view(-1, offset.shape[-1])
+            for layer, own in zip(self.stack.layers, parameters, strict=True):
+                offsets = [None, None] if rows is None else layer.parameters(rows)
+                for value, by in zip(own, offsets, strict=False):
+                    shift(value, factor, by)
+        self._put(parameters, add=True)
 
+    @torch.no_grad()
     def _put(self, parameters: list[list[Tensor]], add: bool) -> None:
         """Overwrite these parameters with the gradient, or add it to them."""
         put = Tensor.add_ if add else Tensor.copy_
-        with torch.no_grad():
-            for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
-                put_product(weight, gradient, inputs, add)
-                for b in bias:
-                    put(b, gradient.sum(dim=1, keepdim=True))
-            for own, direct in zip(parameters[-1], self.by_head, strict=False):
-                if direct is not None:
-                    own += direct
+        for inputs, gradient, (weight, *bias) in zip(self.inputs, self.by_outputs, parameters, strict=True):
+            put_product(weight, gradient, inputs, add)
+            for b in bias:
+                put(b, gradient.sum(dim=1, keepdim=True))
+        for own, direct in zip(parameters[-1], self.by_head, strict=False):
+            if direct is not None:
+                own += direct
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ autograd, as with any other model. Agrees with the other ways up to float32 roun
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -14,8 +15,8 @@ from torch import Tensor, nn
 from fedwcm.core.batch import Outputs
 from fedwcm.core.types import ParamSlice, Vec
 from fedwcm.engine.fast.ascent import FactoredGradient, LowRankShift, ascend
-from fedwcm.engine.fast.products import affine, multiply
-from fedwcm.engine.forward import DenseAscent, Gradient, Point
+from fedwcm.engine.fast.products import SMALL, affine, multiply
+from fedwcm.engine.forward import DenseModels, Gradient, Point
 from fedwcm.engine.network import Network, is_idle_dropout
 
 Activation = tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
@@ -107,7 +108,7 @@ class Tape:
         return [self.values[-1], self.values[-2], *self.head]
 
 
-class LinearStack(DenseAscent):
+class LinearStack(DenseModels):
     """Many clients at a time, for a model that consists only of linear layers with activations in between."""
 
     def __init__(self, network: Network) -> None:
@@ -117,15 +118,32 @@ class LinearStack(DenseAscent):
         self.network, self.layers = network, layers
         self._tape: Tape | None = None
         self._seen: tuple[Vec, list[list[Tensor]]] | None = None
+        self._held: tuple[Vec, list[list[Tensor]]] | None = None
 
     def start(self, x: Vec, buffers: Vec) -> None:
         """Drop the state of the last block; such a model has neither buffers nor modes."""
-        self._tape = self._seen = None
+        self._tape = self._seen = self._held = None
+
+    @contextmanager
+    def hold(self, w: Vec) -> Iterator[None]:
+        """Keep the weights of small layers by themselves: their gradients are then added by the product."""
+        views = [layer.parameters(w) for layer in self.layers]
+        held = [[_by_itself(weight), *bias] for weight, *bias in views]
+        self._held = w, held
+        yield
+        for (weight, *_), (own, *_) in zip(views, held, strict=True):
+            if own is not weight:
+                weight.copy_(own)
+        self._held = self._seen = None
 
     def parameters(self, w: Vec) -> list[list[Tensor]]:
-        """Return each layer's parameters as views of `w (K, P)`, cached for the last vector."""
+        """Return each layer's parameters, views of `w (K, P)` or of what is held of it, cached for the last."""
         if self._seen is None or not (self._seen[0] is w or _same(self._seen[0], w)):
-            self._seen = w, [layer.parameters(w.detach()) for layer in self.layers]
+            if self._held is not None and self._held[0].data_ptr() == w.data_ptr():
+                parameters = [[own[: len(w)] for own in layer] for layer in self._held[1]]
+            else:
+                parameters = [layer.parameters(w.detach()) for layer in self.layers]
+            self._seen = w, parameters
         return self._seen[1]
 
     def __call__(self, w: Vec, inputs: Tensor, track: bool) -> Outputs:
@@ -197,6 +215,11 @@ def _affine(inputs: Tensor, parameters: list[Tensor], shifts: Sequence[LowRankSh
     for shift in shifts:
         output = output + shift.forward(inputs)
     return output
+
+
+def _by_itself(weight: Tensor) -> Tensor:
+    """Return a copy of a small layer's weights, and those of a large one as they are."""
+    return weight.contiguous() if weight.shape[1:].numel() <= SMALL else weight
 
 
 def _same(one: Vec, other: Vec) -> bool:

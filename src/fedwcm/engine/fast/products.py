@@ -16,7 +16,13 @@ LARGE = 2**22
 """Multiplications in a product from which oneDNN gains more than its calls cost."""
 
 SMALL = 2**12
-"""Layer size up to which one batched product, added afterwards, is faster than one product per client."""
+"""Layer size up to which one batched product, added afterwards, is faster than one product per client.
+
+There is no need for either where the weights of all clients are contiguous.
+"""
+
+TINY = 400
+"""Multiplications below which torch forms a product in a loop of its own, which rounds in another order."""
 
 
 def affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -41,10 +47,15 @@ def put_product(into: Tensor, gradient: Tensor, inputs: Tensor, add: bool) -> No
     if _by_onednn(inputs, into):
         for weight, own, batch in zip(into, gradient, inputs, strict=True):
             put(weight, _multiply(own.T, batch.T))
-    elif into.shape[1:].numel() > SMALL:
+    elif into.shape[1:].numel() > SMALL or _is_batched(into, inputs.shape[1]):
         into.baddbmm_(gradient.mT, inputs, beta=int(add))
     else:
         put(into, torch.bmm(gradient.mT, inputs))
+
+
+def _is_batched(into: Tensor, rows: int) -> bool:
+    """Return whether one call adds products of so many rows to these weights, each product rounded by itself."""
+    return len(into) > 1 and into.is_contiguous() and into[0].numel() * rows >= TINY
 
 
 def _by_onednn(rows: Tensor, weight: Tensor) -> bool:
