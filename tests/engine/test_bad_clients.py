@@ -68,13 +68,14 @@ def final(method: Method, cohorts: list[list[int]], way: str = "sequential") -> 
     return run_rounds(engine(method, cohorts, way), len(cohorts))[-1]
 
 
-@pytest.mark.parametrize("way", ENGINES)
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    ("way", "value"), [*((way, "nan") for way in ENGINES), ("vectorized", "inf"), ("vectorized", "-inf")]
+)
 @pytest.mark.parametrize(("faulty", "sound"), [(FaultyFedAvg, FedAvg), (FaultySCAFFOLD, SCAFFOLD)])
 def test_a_client_that_is_not_finite_is_left_out_as_if_it_had_not_answered(
-    faulty: Any, sound: Any, value: float, way: str
+    faulty: Any, sound: Any, value: str, way: str
 ) -> None:
-    state, record = final(faulty(value=value), COHORTS, way)
+    state, record = final(faulty(value=float(value)), COHORTS, way)
     without = [COHORTS[0], *[[k for k in cohort if k != BAD] for cohort in COHORTS[1:]]]
     expected, _ = final(sound(), without, way)
     assert torch.equal(state.x, expected.x)

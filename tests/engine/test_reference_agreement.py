@@ -120,8 +120,11 @@ def assert_same_state(state: ServerState, expected: dict[str, Any]) -> None:
         assert float(state.method["alpha"]) == pytest.approx(expected["alpha_next"], rel=1e-12)
 
 
-@pytest.mark.parametrize("stacked", [False, True], ids=["one-by-one", "stacked"])
-@pytest.mark.parametrize(("name", "options"), CASES, ids=lambda value: str(value).replace(" ", ""))
+@pytest.mark.parametrize(
+    ("name", "options", "stacked"),
+    [*((*case, True) for case in CASES), *((*case, False) for case in CASES if not case[1])],
+    ids=lambda value: str(value).replace(" ", ""),
+)
 def test_the_engine_is_the_algorithm_box(
     name: str, options: dict[str, Any], stacked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ BITS = 51
 SMALLEST = 2.0**-900
 """Smaller units would overflow the reciprocals by which terms are scaled."""
 
-PIECE = 2**15
+PIECE = 2**13
 """Numbers of each client that are added up at a time: what fits into a core's cache."""
 
 
