@@ -21,7 +21,7 @@ def check_tuple(hook: Any, result: Any, *parts: str) -> Any:
 
     Args:
         hook: the bound hook, whose class and name the error gives.
-        made: what it has returned.
+        result: what it has returned.
         parts: what each entry of the tuple is.
     """
     if isinstance(result, tuple) and len(result) == len(parts):

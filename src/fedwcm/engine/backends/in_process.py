@@ -64,14 +64,11 @@ class InProcess:
         self.reject_nonfinite = reject_nonfinite
 
     def run(self, task: Task, ids: Ints, sent: Broadcast) -> CohortUpdates:
-        collector, blocks = BlockCollector(ids), self.blocks(ids, sent)
+        collector = BlockCollector(ids, lent=False)
         self.store.reserve(ids)
-        for block in blocks:
+        for block in self.blocks(ids, sent):
             with explained_if_out_of_memory(partial(place, sent.round, block)):
-                result = self.run_block(task, block, sent)
-                if np.array_equal(result.ids, ids):  # all at once, and in order: nothing is to be collected
-                    return CohortUpdates.of(result)
-                collector.put(result)
+                collector.put(self.run_block(task, block, sent))
         return CohortUpdates.of(collector.result())
 
     def run_block(self, task: Task, block: Ints, sent: Broadcast) -> ClientUpdates:
@@ -105,10 +102,15 @@ class InProcess:
 
 
 class BlockCollector:
-    """Results of blocks, put back into the order in which the clients were asked for: by ascending id."""
+    """Results of blocks, put back into the order in which the clients were asked for: by ascending id.
 
-    def __init__(self, ids: Ints) -> None:
-        self._ids = ids
+    Args:
+        ids: the clients that were asked, ascending.
+        lent: whether the next block overwrites the uploads of the one before, so that they have to be copied.
+    """
+
+    def __init__(self, ids: Ints, lent: bool = True) -> None:
+        self._ids, self._lent = ids, lent
         self._answered = np.zeros(len(ids), dtype=np.bool_)
         self._upload: State = {}
         self._numbers: dict[str, Floats] = {}
@@ -121,18 +123,21 @@ class BlockCollector:
             return
         positions = np.searchsorted(self._ids, result.ids)
         self._answered[positions] = True
-        first, last = int(positions[0]), int(positions[-1])
-        together = last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all())
-        # A slice takes a third of the time of an index.
-        rows = slice(first, last + 1) if together else torch.from_numpy(positions)
-        for key, value in result.upload.items():
-            if key not in self._upload:
-                self._upload[key] = value.new_empty(len(self._ids), *value.shape[1:])
-            self._upload[key][rows] = value
         numbers = {f"report/{key}": value for key, value in result.report.items()}
         own = {"lr": result.learning_rates, "loss": result.loss, "accuracy": result.accuracy}
         for key, values in {**numbers, **own}.items():
             self._numbers.setdefault(key, np.zeros(len(self._ids)))[positions] = values
+        first, last = int(positions[0]), int(positions[-1])
+        together = last - first + 1 == len(positions) and bool((np.diff(positions) == 1).all())
+        # A slice takes a third of the time of an index.
+        rows = slice(first, last + 1) if together else torch.from_numpy(positions)
+        if together and not self._lent and len(positions) == len(self._ids):
+            self._upload = dict(result.upload)
+            return
+        for key, value in result.upload.items():
+            if key not in self._upload:
+                self._upload[key] = value.new_empty(len(self._ids), *value.shape[1:])
+            self._upload[key][rows] = value
 
     def result(self) -> ClientUpdates:
         """Return the rows of those that answered, by ascending id."""

@@ -154,8 +154,8 @@ def _read_broadcast(announcement: Announcement, inbox: Inbox) -> Broadcast:
     state = inbox.read(announcement.layout)
     x, buffers = state.pop("x"), state.pop("buffers")
     message = {key.removeprefix(MESSAGE): value for key, value in state.items()}
-    told = announcement
-    return Broadcast(told.round, x, buffers, message, told.base_lr, recorded=told.recorded, steps=told.steps)
+    lr, recorded, steps = announcement.base_lr, announcement.recorded, announcement.steps
+    return Broadcast(announcement.round, x, buffers, message, lr, recorded=recorded, steps=steps)
 
 
 def _train_block(inner: InProcess, outbox: Outbox, task: Task, block: Ints, sent: Broadcast) -> Answer:
