@@ -44,7 +44,9 @@ class FactoredGradient:
     @torch.no_grad()
     def add_to(self, w: Vec, keep: Tensor | None = None, offset: Vec | None = None) -> None:
         parameters = self.stack.parameters(w)
-        if keep is not None or offset is not None:
+        if not self.stack.holds(w):
+            shift(w, keep, offset)
+        elif keep is not None or offset is not None:
             factor = None if keep is None else keep[..., None]
             rows = None if offset is None else offset.view(-1, offset.shape[-1])
             for layer, own in zip(self.stack.layers, parameters, strict=True):

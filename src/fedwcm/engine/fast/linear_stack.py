@@ -126,20 +126,27 @@ class LinearStack(DenseModels):
 
     @contextmanager
     def hold(self, w: Vec) -> Iterator[None]:
-        """Keep the weights of small layers by themselves: their gradients are then added by the product."""
+        """Keep the weights of each layer by themselves, if all are small: products then add the gradients."""
+        if any(layer.weight.shape.numel() > SMALL for layer in self.layers):
+            yield
+            return
         views = [layer.parameters(w) for layer in self.layers]
-        held = [[_by_itself(weight), *bias] for weight, *bias in views]
-        self._held = w, held
+        held = [[weight.contiguous(), *bias] for weight, *bias in views]
+        self._held, self._seen = (w, held), None
         yield
         for (weight, *_), (own, *_) in zip(views, held, strict=True):
             if own is not weight:
                 weight.copy_(own)
         self._held = self._seen = None
 
+    def holds(self, w: Vec) -> bool:
+        """Return whether the weights of these models, or of a block that begins with them, are held."""
+        return self._held is not None and self._held[0].data_ptr() == w.data_ptr()
+
     def parameters(self, w: Vec) -> list[list[Tensor]]:
         """Return each layer's parameters, views of `w (K, P)` or of what is held of it, cached for the last."""
         if self._seen is None or not (self._seen[0] is w or _same(self._seen[0], w)):
-            if self._held is not None and self._held[0].data_ptr() == w.data_ptr():
+            if self._held is not None and self.holds(w):
                 parameters = [[own[: len(w)] for own in layer] for layer in self._held[1]]
             else:
                 parameters = [layer.parameters(w.detach()) for layer in self.layers]
@@ -215,11 +222,6 @@ def _affine(inputs: Tensor, parameters: list[Tensor], shifts: Sequence[LowRankSh
     for shift in shifts:
         output = output + shift.forward(inputs)
     return output
-
-
-def _by_itself(weight: Tensor) -> Tensor:
-    """Return a copy of a small layer's weights, and those of a large one as they are."""
-    return weight.contiguous() if weight.shape[1:].numel() <= SMALL else weight
 
 
 def _same(one: Vec, other: Vec) -> bool:
