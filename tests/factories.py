@@ -312,7 +312,8 @@ def watch_updates(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Cohort, RoundRe
 
     def watching(*arguments: Any) -> RoundResult:
         outcome = update(*arguments)
-        seen.append((arguments[-1], outcome))
+        *_, cohort, own_data = arguments
+        seen.append((cohort, outcome))
         return outcome
 
     monkeypatch.setattr("fedwcm.engine.rounds.update", watching)

@@ -138,7 +138,8 @@ def test_with_too_few_shares_the_round_changes_nothing() -> None:
 
 def test_clients_that_could_not_hide_each_other_are_not_summed() -> None:
     """Two sums over three clients would leave one unknown."""
-    changes: dict[str, Any] = {"participation.fraction": 0.6, "local.epochs": 1, "local.steps": "none"}
+    few: dict[str, Any] = {"participation.fraction": 0.6}
+    changes = few | {"local.epochs": 1, "local.steps": "none", "local.batch_size": 4}  # unequal steps: two sums
     with pytest.raises(RuntimeError, match=r"no answer was used in any round.*clients are too few: "):
         run_federation("fedcm", **changes)
 
