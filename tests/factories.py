@@ -312,7 +312,7 @@ def watch_updates(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Cohort, RoundRe
 
     def watching(*arguments: Any) -> RoundResult:
         outcome = update(*arguments)
-        *_, cohort, own_data = arguments
+        *_, cohort, _ = arguments
         seen.append((cohort, outcome))
         return outcome
 
