@@ -1,57 +1,20 @@
 """`fedwcm.run`: train one method on one division of a data set."""
 
-import logging
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 from fedwcm.api.arguments import ConfigLike, MethodLike
+from fedwcm.api.choice import choose_recipe
 from fedwcm.api.description import describe_run
 from fedwcm.api.keywords import RunKeywords
 from fedwcm.api.result import Result
-from fedwcm.config.recipes import AUTO, CANDIDATES
-from fedwcm.config.schema import Config
-from fedwcm.engine.rounds import DivergedError
+from fedwcm.config.recipes import AUTO
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.experiment.progress import Progress, chosen_progress
-from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.experiment.run import Run
 from fedwcm.experiment.start import start
-
-LOG = logging.getLogger("fedwcm")
-SHARE = 0.25
-"""Of the run's rounds."""
-
-
-def choose_recipe(describe: Callable[[str], Config]) -> str:
-    """Return the candidate that is best on validation data, by `run.select_by`, after a quarter of the rounds.
-
-    Args:
-        describe: returns the run that is asked for, with a recipe in place of `auto`.
-    """
-    configs = {name: describe(name) for name in CANDIDATES}
-    scores = {name: _validate(config) for name, config in configs.items()}
-    best = max(scores, key=lambda name: scores[name])
-    listed = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
-    metric = configs[best].run.select_by.replace("_", " ")
-    LOG.info(f"auto takes {best}: {metric} on validation data after a quarter of the rounds: {listed}")
-    return best
-
-
-def _validate(config: Config) -> float:
-    """Return the accuracy of a short run on validation data, by which it selects; 0 if it diverges."""
-    rounds = max(1, round(SHARE * config.run.rounds))
-    short = replace(config.run, rounds=rounds, eval_every=rounds, patience=0, track=())
-    try:
-        summary = start(replace(config, run=short), None, resume=False).summary
-    except DivergedError:
-        return 0.0
-    score = None if summary is None else summary.number(VALIDATION_METRICS[config.run.select_by])
-    if score is None:
-        raise ValueError("method = 'auto' chooses on validation data: give val_fraction, or val_clients")
-    return score
 
 
 def run(
@@ -74,7 +37,7 @@ def run(
     Args:
         method: a method or recipe, with options in brackets if need be: `"fedcm[alpha=0.2]"`;
             `"package.module:Name"`; or a `Method` or its class. `"auto"` trains FedAvg and four recipes for a
-            quarter of the rounds, and takes the one that is best on validation data, by `run.select_by`.
+            quarter of the rounds, with four draws of validation data, and takes the best, by `run.select_by`.
         out: folder for the configuration, metrics, checkpoints and model; nothing is written without one.
         resume: go on from the newest checkpoint in `out`, with the options of the run there. Objects that the
             configuration only describes must be passed again.
@@ -98,7 +61,7 @@ def run(
     described = describe(method)
     if described.method.name == AUTO:
         has_chosen = resume and folder is not None and folder.holds_run
-        described = describe(None if has_chosen else choose_recipe(describe))
+        described = describe(None if has_chosen else choose_recipe(described.method, describe))
     write = _write_report if report else None
     run = start(described, folder, resume=resume, report=write, progress=chosen_progress(progress))
     return Result(run, described.model.value, described.model.trusted)

@@ -58,6 +58,8 @@ class DataOptions:
             `val_clients`.
         val_clients: hold out whole clients for validation instead: their share, or their names. Rows of clients
             that train say little about new ones.
+        val_draw: which of the draws of validation samples, or clients, that the seed gives; with each the runs
+            0, 1, 2, … have the same test set and others to choose by.
         server_fraction: share of each class of the training data that the server holds and no client, for methods
             whose server trains (`fedic`); drawn from what the long tail and the validation part leave.
         server_before_tail: draw the server's share before the long tail is cut, so that it has as many of every
@@ -89,6 +91,7 @@ class DataOptions:
     test_clients: Flagged[float | tuple[str, ...] | tuple[int, ...] | None] = None
     val_fraction: Flagged[float] = 0.0
     val_clients: Flagged[float | tuple[str, ...] | tuple[int, ...] | None] = None
+    val_draw: int = 0
     server_fraction: Flagged[float] = 0.0
     server_before_tail: bool = False
     imbalance: Flagged[float | Literal["auto", "none"]] = "auto"
@@ -114,6 +117,7 @@ class DataOptions:
             share,
             "a share of the clients above 0 and below 1, or their names (one called 3 as '3,')",
         )
+        require(self.val_draw >= 0, "val_draw", self.val_draw, "non-negative")
         largest = self.n_max
         require(largest is None or largest <= 10**9, "n_max", largest, "at most 1,000,000,000")
         require(self.crop_padding >= 0, "crop_padding", self.crop_padding, "non-negative")
@@ -130,6 +134,11 @@ class DataOptions:
         if self.val_clients is None and self.val_fraction and self.test_clients is not None:
             return self.val_fraction
         return self.val_clients
+
+    @property
+    def draws_validation(self) -> bool:
+        """Whether samples or clients are drawn for validation, and not named."""
+        return bool(self.val_fraction) or isinstance(self.val_clients, float)
 
     @property
     def title(self) -> str:

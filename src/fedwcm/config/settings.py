@@ -53,17 +53,20 @@ def with_present_names(settings: Mapping[str, object]) -> Settings:
     return {**settings, "method.name": RENAMED_METHODS[method]} if method in RENAMED_METHODS else dict(settings)
 
 
+LATER = ("data.server_fraction", "data.server_before_tail", "data.val_draw")
+"""Options that older folders do not have, and that are 0 or false by default."""
+
+
 def decisive(settings: Mapping[str, object]) -> Settings:
     """Return the options on which a run's result depends.
 
-    Without a share for validation, `run.select_by` is as older versions recorded it. Without one for the server,
-    its options are missing, as they were then. So their runs are the same.
+    Without a share for validation, `run.select_by` is as older versions recorded it, and options that they did not
+    have are missing where they change nothing. So their runs are the same.
     """
     kept = {key: value for key, value in with_present_names(settings).items() if key not in RESULT_NEUTRAL}
+    kept = {key: value for key, value in kept.items() if value or key not in LATER}
     if "run.select_by" in kept and not (kept.get("data.val_fraction") or kept.get("data.val_clients")):
         kept["run.select_by"] = "accuracy"
-    if not kept.get("data.server_fraction"):
-        kept = {key: value for key, value in kept.items() if not key.startswith("data.server_")}
     return kept
 
 

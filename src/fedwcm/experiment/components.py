@@ -251,6 +251,9 @@ SECTION_NEEDS = {
     "aggregation.norm_lr": Needs(lambda config: config.aggregation.quantile is not None, "aggregation.quantile"),
     "data.crop_padding": Needs(lambda config: config.data.augment, "data.augment"),
     "data.server_before_tail": Needs(lambda config: config.data.server_fraction > 0, "data.server_fraction"),
+    "data.val_draw": Needs(
+        lambda config: config.data.draws_validation, "data.val_fraction, or data.val_clients as a share"
+    ),
     "privacy.key_holders": HE,
     "privacy.min_contributors": HE,
     "privacy.score_levels": HE,

@@ -126,7 +126,8 @@ def partition_data(config: Config) -> PartitionedData:
     if not isinstance(options.imbalance, str):
         rng = generator(seed, Purpose.LONG_TAIL)
         rows = rows[long_tail(dataset.y_train[rows], options.imbalance, rng, options.profile, options.n_max)]
-    rows, val_rows = _hold_out_validation(dataset, rows, options, generator(seed, Purpose.VALIDATION))
+    rng = generator(seed, Purpose.VALIDATION, options.val_draw)
+    rows, val_rows = _hold_out_validation(dataset, rows, options, rng)
     if not options.server_before_tail:
         rows, server_rows = _draw_for_server(dataset, rows, options, seed)
     away = rows[:0]

@@ -1,0 +1,83 @@
+"""`--method auto`: the recipe that is best on validation data, by short runs."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from fedwcm.config.options import make
+from fedwcm.config.recipes import CANDIDATES
+from fedwcm.config.schema import Component, Config
+from fedwcm.core.checks import require
+from fedwcm.engine.rounds import DivergedError
+from fedwcm.experiment.build import run_data
+from fedwcm.experiment.records import VALIDATION_METRICS
+from fedwcm.experiment.start import start
+
+LOG = logging.getLogger("fedwcm")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How `auto` chooses; `auto[draws=1]` sets an option.
+
+    Args:
+        draws: of the validation samples, or clients; the mean over them decides, since few people say little about
+            others. It is one if they are not drawn: named clients, or a validation part of the data.
+        share: of the run's rounds, after which the candidates are compared.
+    """
+
+    draws: int = 4
+    share: float = 0.25
+
+    def __post_init__(self) -> None:
+        require(self.draws >= 1, "draws", self.draws, "at least 1")
+        require(0 < self.share <= 1, "share", self.share, "above 0 and at most 1")
+
+
+def choose_recipe(chosen: Component, describe: Callable[[str], Config]) -> str:
+    """Return the candidate with the highest mean on validation data, by `run.select_by`.
+
+    Args:
+        chosen: `auto`, with its options.
+        describe: returns the run that is asked for, with a recipe in place of `auto`.
+    """
+    choice = make(Choice, chosen.options, "method")
+    configs = {name: _shorten(describe(name), choice.share) for name in CANDIDATES}
+    first = configs[CANDIDATES[0]]
+    draws = choice.draws if first.data.draws_validation else 1
+    totals = dict.fromkeys(CANDIDATES, 0.0)
+    for draw in range(draws):
+        scores = _validate(configs, draw)
+        totals = {name: total + scores[name] for name, total in totals.items()}
+        LOG.info(f"auto: draw {draw + 1} of {draws} of validation data: {_format_scores(scores)}")
+    best = max(totals, key=lambda name: totals[name])
+    means = _format_scores({name: total / draws for name, total in totals.items()})
+    metric = first.run.select_by.replace("_", " ")
+    LOG.info(f"auto takes {best}: {metric} on validation data after {first.run.rounds} rounds: {means}")
+    return best
+
+
+def _shorten(config: Config, share: float) -> Config:
+    rounds = max(1, round(share * config.run.rounds))
+    return replace(config, run=replace(config.run, rounds=rounds, eval_every=rounds, patience=0, track=()))
+
+
+def _validate(configs: Mapping[str, Config], draw: int) -> dict[str, float]:
+    """Return what each candidate reaches on a draw of validation data; 0 if it diverges."""
+    drawn = {name: replace(config, data=replace(config.data, val_draw=draw)) for name, config in configs.items()}
+    data = run_data(drawn[CANDIDATES[0]])  # candidates differ in the method, the loss and the batches only
+    if data.val is None:
+        raise ValueError("method = 'auto' chooses on validation data: give val_fraction, or val_clients")
+    scores = {}
+    for name, config in drawn.items():
+        try:
+            summary = start(config, None, resume=False, data=data).summary
+            score = None if summary is None else summary.number(VALIDATION_METRICS[config.run.select_by])
+        except DivergedError:
+            score = 0.0
+        scores[name] = score or 0.0
+    return scores
+
+
+def _format_scores(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
