@@ -68,9 +68,12 @@ ARMS: dict[str, Settings] = {
 CANDIDATES = ("fedavg+", "fedwcm+", "fedwcm-x H N", "fedwcm-x H N half")
 """Of these, `auto` takes the one with the highest balanced accuracy on validation data."""
 
-RACE = {arm: f"{arm}, 20 rounds" for arm in CANDIDATES}
+TRIED = ("fedavg", *CANDIDATES)
+"""What `--method auto` of the package tries."""
+
+RACE = {arm: f"{arm}, 20 rounds" for arm in TRIED}
 ARMS |= {short: {**ARMS[arm], "run.rounds": 20, "run.eval_every": 20} for arm, short in RACE.items()}
-"""What `--method auto` looks at: a quarter of the rounds."""
+"""What `--method auto[share=0.25]` looks at: a quarter of the rounds."""
 
 OWN = "benchmarks.natural.leads:"
 LEADS: dict[str, Settings] = {

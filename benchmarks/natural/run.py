@@ -48,12 +48,30 @@ def run_arm(name: str, data: NaturalSet, arm: str, seed: int, phase: str) -> dic
             return {**job, "diverged": str(error)}
         parts = {"val": data.val, **({"test": data.test} if phase == "judge" else {})}
         log_p = {part: log_probabilities(f"{folder}/run", x) for part, (x, _) in parts.items()}
+        calibrated = calibrated_errors(f"{folder}/run", data) if phase == "judge" else {}
     counts = np.bincount(data.train[1], minlength=log_p["val"].shape[1])
     curves = {part: curve(log_p[part], y, counts) for part, (_, y) in parts.items()}
     if data.settings:  # balanced, by construction: each class weighted by its share in the training
         weights = {part: counts[y] / np.bincount(y)[y] for part, (_, y) in parts.items()}
         curves |= {f"{part}, natural": curve(log_p[part], parts[part][1], counts, weights[part]) for part in parts}
-    return {**job, **curves}
+    return {**job, **curves, **calibrated}
+
+
+def calibrated_errors(folder: str, data: NaturalSet) -> dict[str, dict[str, float]]:
+    """Return the calibration error on test data of a model whose temperature was fitted to validation data.
+
+    It is used for the class mix that the test has by design: that of the training, or all classes alike.
+    """
+    fedwcm.calibrate(folder, data.val)
+    x, y = data.test
+    counts, tested = np.bincount(data.train[1]), np.bincount(y)
+    errors = {}
+    for mix in ("natural", "uniform"):
+        weight = (counts if mix == "natural" else np.ones(len(counts)))[y] / tested[y]
+        probabilities = fedwcm.predict(folder, x, mix=mix).probabilities.astype(np.float64)
+        own = np.ones(len(y)) if mix == "natural" and not data.settings else weight
+        errors[mix] = round(calibration_error(probabilities, y, own), 5)
+    return {"calibrated": errors}
 
 
 def log_probabilities(folder: str, x: NDArray[Any]) -> NDArray[np.float64]:

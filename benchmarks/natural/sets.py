@@ -63,30 +63,34 @@ def available() -> list[str]:
     return [name for name, file in FILES.items() if (FOLDER / file).exists()]
 
 
-def load(name: str, seed: int) -> NaturalSet:
-    """Return a set. Who tests is the same for all seeds; who validates is drawn by the seed, if it can be."""
+def load(name: str, seed: int, draw: int = 0) -> NaturalSet:
+    """Return a set. Who tests is the same for all seeds; who validates is drawn by the seed, if it can be.
+
+    A seed has several draws; of the Dirichlet sets, whose validation images are set aside, only one.
+    """
     if name in DIRICHLET:
         return _long_tailed(name, seed)
+    rng = np.random.default_rng([seed, draw] if draw else seed)
     path = FOLDER / FILES[name]
     if name == "storms":
         x, y, clients = _read_storms(path)
     else:
         arrays = np.load(path)
         if "x_test" in arrays:
-            return _with_rows_for_validation(arrays, seed)
+            return _with_rows_for_validation(arrays, rng)
         x, y, clients = arrays["x"].astype(np.float32), arrays["y"], arrays["client"]
     people = np.random.default_rng(0).permutation(np.unique(clients))
     test = np.isin(people, TEST_PATIENTS) if name == "beats" else np.arange(len(people)) < len(people) // 4
-    others = np.random.default_rng(seed).permutation(people[~test])
+    others = rng.permutation(people[~test])
     groups = others[len(others) // 4 :], others[: len(others) // 4], people[test]
     train, val, held_out = (np.isin(clients, group) for group in groups)
     return NaturalSet((x[train], y[train]), clients[train], (x[val], y[val]), (x[held_out], y[held_out]))
 
 
-def _with_rows_for_validation(arrays: Any, seed: int) -> NaturalSet:
+def _with_rows_for_validation(arrays: Any, rng: np.random.Generator) -> NaturalSet:
     """Return a set with a test part of its own; a tenth of the training rows validate."""
     x, y, clients = arrays["x_train"], arrays["y_train"], arrays["client_train"]
-    val = np.random.default_rng(seed).random(len(y)) < 0.1
+    val = rng.random(len(y)) < 0.1
     test = arrays["x_test"], arrays["y_test"]
     return NaturalSet((x[~val], y[~val]), clients[~val], (x[val], y[val]), test)
 

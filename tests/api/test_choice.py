@@ -44,7 +44,12 @@ def test_candidates_are_compared_early_on_as_many_draws_as_there_are(caplog: pyt
     assert "auto: draw 3 of 3 of" in caplog.text
     assert "on validation data after 2 rounds: fedavg 0." in caplog.text
     rows = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 3
-    own = {"dataset": {"train": rows, "val": rows, "test": rows}, "clients": 4, "participation": 1.0, "rounds": 1}
+    own: Any = {
+        "dataset": {"train": rows, "val": rows, "test": rows},
+        "clients": 4,
+        "participation": 1.0,
+        "rounds": 1,
+    }
     fedwcm.run("auto", report=False, **own)
     assert "auto: draw 1 of 1 of" in caplog.text
 
