@@ -61,7 +61,7 @@ def test_a_new_option_is_everywhere_by_one_edit(tmp_path: Path) -> None:
     schema = tmp_path / "fedwcm/config/schema.py"
     text = schema.read_text()
     meaning = "        rounds: communication rounds.\n"
-    field = "    rounds: Flagged[int] = 100\n"
+    field = "    rounds: Flagged[Count] = 100\n"
     assert text.count(meaning) == text.count(field) == 1
     text = text.replace(meaning, f"{meaning}        whistles: tunes to whistle; or none.\n")
     schema.write_text(text.replace(field, f"{field}    whistles: Flagged[int | None] = None\n"))

@@ -116,4 +116,4 @@ def test_the_teacher_begins_in_the_middle_and_has_no_order_of_clients() -> None:
 
 def test_runs_without_data_for_the_server_have_the_options_of_older_versions() -> None:
     without, own = (decisive(to_settings(from_settings({"data.server_fraction": share}))) for share in (0.0, 0.1))
-    assert {*own} - {*without} == {"data.server_fraction", "data.server_before_tail"}
+    assert {*own} - {*without} == {"data.server_fraction"}

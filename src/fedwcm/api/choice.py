@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from fedwcm.config.options import make
 from fedwcm.config.recipes import CANDIDATES
 from fedwcm.config.schema import Component, Config
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require_allowed
+from fedwcm.core.ranges import Count, PositiveShare
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.build import run_data
 from fedwcm.experiment.records import VALIDATION_METRICS
@@ -27,12 +28,11 @@ class Choice:
             worse on three of nine sets (docs/results/natural.md).
     """
 
-    draws: int = 4
-    share: float = 1.0
+    draws: Count = 4
+    share: PositiveShare = 1.0
 
     def __post_init__(self) -> None:
-        require(self.draws >= 1, "draws", self.draws, "at least 1")
-        require(0 < self.share <= 1, "share", self.share, "above 0 and at most 1")
+        require_allowed(self)
 
 
 def choose_recipe(chosen: Component, describe: Callable[[str], Config]) -> str:

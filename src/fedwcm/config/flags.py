@@ -21,6 +21,7 @@ from fedwcm.config.settings import (
     to_dotted,
 )
 from fedwcm.core.checks import unknown
+from fedwcm.core.ranges import field_ranges
 from fedwcm.utils.field_types import field_types, flag_names
 
 COMPONENT_NAMES = {
@@ -59,11 +60,11 @@ class Option:
 
 def class_options(cls: type[Any], section: str) -> list[Option]:
     """Return the options of a dataclass under their dotted names."""
-    kinds = field_types(cls)
+    kinds, ranges = field_types(cls), field_ranges(cls)
     return [
         Option(
             f"{section}.{field.name}",
-            describe(kinds[field.name]),
+            describe(kinds[field.name]) + (f", {ranges[field.name]}" if field.name in ranges else ""),
             default_text(field.default),
             about(cls, field.name),
         )

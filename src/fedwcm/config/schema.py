@@ -11,7 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import require, shorten, unknown
+from fedwcm.core.checks import require, require_allowed, shorten, unknown
+from fedwcm.core.ranges import BelowOne, Count, CountOrZero
 from fedwcm.engine.options import (
     Aggregation,
     ClusterOptions,
@@ -58,8 +59,7 @@ class DataOptions:
             `val_clients`.
         val_clients: hold out whole clients for validation instead: their share, or their names. Rows of clients
             that train say little about new ones.
-        val_draw: which of the draws of validation samples, or clients, that the seed gives; with each the runs
-            0, 1, 2, … have the same test set and others to choose by.
+        val_draw: which draw of the validation samples, or clients: 0, 1, 2, … The test set is the same with all.
         server_fraction: share of each class of the training data that the server holds and no client, for methods
             whose server trains (`fedic`); drawn from what the long tail and the validation part leave.
         server_before_tail: draw the server's share before the long tail is cut, so that it has as many of every
@@ -89,21 +89,19 @@ class DataOptions:
     normalize: Flagged[Normalize] = "auto"
     test_fraction: Flagged[float] = 0.2
     test_clients: Flagged[float | tuple[str, ...] | tuple[int, ...] | None] = None
-    val_fraction: Flagged[float] = 0.0
+    val_fraction: Flagged[BelowOne] = 0.0
     val_clients: Flagged[float | tuple[str, ...] | tuple[int, ...] | None] = None
-    val_draw: int = 0
-    server_fraction: Flagged[float] = 0.0
+    val_draw: CountOrZero = 0
+    server_fraction: Flagged[BelowOne] = 0.0
     server_before_tail: bool = False
     imbalance: Flagged[float | Literal["auto", "none"]] = "auto"
     profile: Literal["exponential", "step"] = "exponential"
     n_max: int | None = None
     augment: Flagged[bool] = False
-    crop_padding: int = 4
+    crop_padding: CountOrZero = 4
 
     def __post_init__(self) -> None:
-        for share_of_class in ("val_fraction", "server_fraction"):
-            value = getattr(self, share_of_class)
-            require(0 <= value < 1, share_of_class, value, "in [0, 1)")
+        require_allowed(self)
         require(
             self.val_clients is None or not self.val_fraction,
             "val_clients",
@@ -117,10 +115,8 @@ class DataOptions:
             share,
             "a share of the clients above 0 and below 1, or their names (one called 3 as '3,')",
         )
-        require(self.val_draw >= 0, "val_draw", self.val_draw, "non-negative")
         largest = self.n_max
         require(largest is None or largest <= 10**9, "n_max", largest, "at most 1,000,000,000")
-        require(self.crop_padding >= 0, "crop_padding", self.crop_padding, "non-negative")
         require(
             isinstance(self.imbalance, str) or 0 < self.imbalance <= 1,
             "imbalance",
@@ -245,12 +241,12 @@ class RunOptions(ClusterOptions):
     """
 
     name: str | None = None
-    rounds: Flagged[int] = 100
+    rounds: Flagged[Count] = 100
     seed: Flagged[int] = 0
-    eval_every: Flagged[int] = 1
+    eval_every: Flagged[Count] = 1
     select_by: SelectBy = "balanced_accuracy"
-    patience: Flagged[int] = 0
-    checkpoint_every: int = 10
+    patience: Flagged[CountOrZero] = 0
+    checkpoint_every: Count = 10
     device: Flagged[str] = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     backend: Flagged[Literal["auto", "sequential", "vectorized", "parallel", "ray"]] = "auto"
@@ -280,11 +276,8 @@ class RunOptions(ClusterOptions):
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
-        require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
+        require_allowed(self)
         require(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1")
-        require(self.eval_every >= 1, "eval_every", self.eval_every, "at least 1")
-        require(self.patience >= 0, "patience", self.patience, "a number of evaluations, or 0 for none")
-        require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "at least 1")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import tomli_w
 from fedwcm.config.options import make, parse_value, plain
 from fedwcm.config.recipes import RECIPES
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Component, Config
-from fedwcm.core.checks import require, unknown
+from fedwcm.core.checks import require_allowed, unknown
+from fedwcm.core.ranges import Count, Positive
 
 OBJECT = "object:"
 """Prefix of the name of an object that cannot be rebuilt from text."""
@@ -273,13 +274,12 @@ class FineTuning:
         lr: learning rate; by default the run's, `local.lr`.
     """
 
-    epochs: int = 1
+    epochs: Count = 1
     layers: Literal["all", "head"] = "all"
-    lr: float | None = None
+    lr: Positive | None = None
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        require(self.lr is None or self.lr > 0, "lr", self.lr, "positive")
+        require_allowed(self)
 
     @classmethod
     def parse(cls, text: str) -> "FineTuning":

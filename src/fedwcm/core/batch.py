@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedwcm.core.checks import require_allowed
 from fedwcm.core.types import Floats, Ints, Vec
 
 
@@ -178,6 +179,9 @@ class Sampler(ABC):
 
     name: ClassVar[str] = ""
     balances_classes: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require_allowed(self)
 
     def batch_shares(self, counts: Ints) -> Floats:
         """Return the shares of the classes in the batches of clients with these counts, `(K, C)`."""

@@ -3,9 +3,11 @@
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
+from fedwcm.core.ranges import field_ranges
 from fedwcm.utils.field_types import field_types
 
 MOST_LISTED = 50
@@ -26,12 +28,17 @@ def require(holds: bool, field: str, value: object, allowed: str) -> None:
         raise ValueError(f"{field} = {value!r} is not allowed: it must be {allowed}")
 
 
-def require_choices(options: object) -> None:
-    """Raise a ValueError if a field of a dataclass has a value that its `Literal` type does not list."""
-    for field, kind in field_types(type(options)).items():
+def require_allowed(options: object) -> None:
+    """Raise a ValueError if a field of a dataclass has a value that its type, `Literal` or a range, leaves out."""
+    kinds = field_types(type(options))
+    for field, kind in kinds.items():
         if get_origin(kind) is Literal:
             value = getattr(options, field)
             require(value in get_args(kind), field, value, " or ".join(map(repr, get_args(kind))))
+    for field, allowed in field_ranges(type(options)).items():
+        value, may_lack = getattr(options, field), NoneType in get_args(kinds[field])
+        holds = (may_lack and value is None) or (isinstance(value, Real) and float(value) in allowed)
+        require(holds, field, value, f"{allowed} or none" if may_lack else str(allowed))
 
 
 def require_count(field: str, value: object) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, LocalData, Outputs
-from fedwcm.core.checks import Needs, require_choices
+from fedwcm.core.checks import Needs, require_allowed
 from fedwcm.core.types import Clients, Context, Floats, Population, State, Vec
 
 
@@ -57,7 +57,7 @@ class Loss(ABC):
     """As a method's: what options need to have an effect."""
 
     def __post_init__(self) -> None:
-        require_choices(self)
+        require_allowed(self)
 
     @property
     def corrects_prior(self) -> bool:

@@ -32,7 +32,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fedwcm.core.batch import LocalData, ServerData
-from fedwcm.core.checks import Needs, require, require_choices
+from fedwcm.core.checks import Needs, require, require_allowed
+from fedwcm.core.ranges import Positive
 from fedwcm.core.types import (
     Clients,
     Cohort,
@@ -99,12 +100,11 @@ class Method:
     needs: ClassVar[Mapping[str, Needs]] = {}
     """What options need to have an effect; one that differs from its default without it is refused by name."""
 
-    server_lr: float = 1.0
+    server_lr: Positive = 1.0
     average: Literal["samples", "uniform"] = "samples"
 
     def __post_init__(self) -> None:
-        require_choices(self)
-        require(self.server_lr > 0, "server_lr", self.server_lr, "positive")
+        require_allowed(self)
 
     @property
     def depends_on_rounds(self) -> bool:

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require, require_allowed
+from fedwcm.core.ranges import Inside
 from fedwcm.data.schema import DatasetSchema, Encoding
 
 Impute = Literal["median"]
@@ -38,7 +39,7 @@ class ReadOptions:
     delimiter: str | None = None
     unlabelled: Unlabelled | None = None
     image_size: int | None = None
-    test_fraction: float = 0.2
+    test_fraction: Inside = 0.2
     test_clients: float | Sequence[object] | None = None
     client_ids: NDArray[Any] | None = None
     seed: int = 0
@@ -47,7 +48,7 @@ class ReadOptions:
     whole: bool = False
 
     def __post_init__(self) -> None:
-        require(0 < self.test_fraction < 1, "test_fraction", self.test_fraction, "above 0 and below 1")
+        require_allowed(self)
         share = self.test_clients
         require(
             not isinstance(share, float) or 0 < share < 1,

@@ -6,13 +6,24 @@ Nothing here imports torch or Ray.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from math import cos, inf, pi
+from math import cos, pi
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import require, require_choices
+from fedwcm.core.checks import require, require_allowed
+from fedwcm.core.ranges import (
+    BelowOne,
+    Count,
+    CountOrZero,
+    Finite,
+    Inside,
+    NonNegative,
+    Positive,
+    PositiveShare,
+    Range,
+)
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.utils.field_types import Flag, Flagged
 
@@ -54,22 +65,17 @@ class ParticipationOptions:
         staleness: rounds by which an answer may be late and still be used; by default a late one is left out.
     """
 
-    fraction: Annotated[float, Flag("participation")] = 0.1
+    fraction: Annotated[PositiveShare, Flag("participation")] = 0.1
     sampling: Flagged[str] = "fixed"
-    dropout: float = 0.0
-    speeds: float | None = None
-    deadline: float | None = None
-    staleness: int | None = None
+    dropout: BelowOne = 0.0
+    speeds: Finite | None = None
+    deadline: Finite | None = None
+    staleness: Count | None = None
 
     def __post_init__(self) -> None:
-        require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]")
-        for option in ("speeds", "deadline"):
-            value = getattr(self, option)
-            require(value is None or 0 < value < inf, option, value, "positive or none")
-        stale = self.staleness
-        require(stale is None or stale >= 1, "staleness", stale, "a number of rounds from 1, or none")
-        require(stale is None or self.deadline is not None, "staleness", stale, "none without a deadline")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+        require_allowed(self)
+        late = self.staleness
+        require(late is None or self.deadline is not None, "staleness", late, "none without a deadline")
 
     @property
     def draws(self) -> bool:
@@ -150,23 +156,15 @@ class Aggregation:
     """
 
     rule: Literal["mean", "median", "trimmed", "centered"] = "mean"
-    trim: float = 0.1
-    max_share: float | None = None
-    norm_ratio: float | None = None
-    max_norm: float | None = None
-    quantile: float | None = None
-    norm_lr: float = 0.2
+    trim: Annotated[float, Range(0, 0.5, open="low, high")] = 0.1
+    max_share: PositiveShare | None = None
+    norm_ratio: Positive | None = None
+    max_norm: Positive | None = None
+    quantile: Inside | None = None
+    norm_lr: Positive = 0.2
 
     def __post_init__(self) -> None:
-        require_choices(self)
-        require(0 < self.trim < 0.5, "trim", self.trim, "in (0, 0.5)")
-        require(
-            self.max_share is None or 0 < self.max_share <= 1, "max_share", self.max_share, "in (0, 1] or none"
-        )
-        require(self.norm_ratio is None or self.norm_ratio > 0, "norm_ratio", self.norm_ratio, "positive or none")
-        require(self.max_norm is None or self.max_norm > 0, "max_norm", self.max_norm, "positive or none")
-        require(self.quantile is None or 0 < self.quantile < 1, "quantile", self.quantile, "in (0, 1) or none")
-        require(self.norm_lr > 0, "norm_lr", self.norm_lr, "positive")
+        require_allowed(self)
         if self.quantile is not None and self.max_norm is None:
             raise ValueError(f"quantile = {self.quantile} needs a bound to start from: set max_norm")
 
@@ -203,10 +201,10 @@ class ServerOptions:
             handed over; 0.9 averages about ten rounds, 0 is the last model itself.
     """
 
-    ema: float = 0.0
+    ema: BelowOne = 0.0
 
     def __post_init__(self) -> None:
-        require(0 <= self.ema < 1, "ema", self.ema, "in [0, 1)")
+        require_allowed(self)
 
 
 LOCAL = "local"
@@ -250,21 +248,17 @@ class OptimizerOptions:
     """
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    momentum: float = 0.0
+    momentum: BelowOne = 0.0
     nesterov: bool = False
     betas: tuple[float, ...] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    clip: float | None = None
+    eps: Positive = 1e-8
+    weight_decay: NonNegative = 0.0
+    clip: Positive | None = None
 
     def __post_init__(self) -> None:
-        require_choices(self)
-        require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1)")
+        require_allowed(self)
         two_shares = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
         require(two_shares, "betas", self.betas, "two numbers in [0, 1)")
-        require(self.eps > 0, "eps", self.eps, "positive")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "non-negative")
-        require(self.clip is None or self.clip > 0, "clip", self.clip, "positive or none")
         defaults = {field.name: field.default for field in fields(OptimizerOptions)}
         others = ("betas", "eps") if self.optimizer == "sgd" else ("momentum", "nesterov")
         for field in others:
@@ -292,27 +286,22 @@ class LearningRate:
         warmup: rounds before the schedule starts, in which the learning rate rises linearly to `lr`.
     """
 
-    lr: Flagged[float] = 0.1
+    lr: Flagged[Finite] = 0.1
     schedule: Literal["constant", "exponential", "step", "cosine"] = "constant"
-    lr_decay: float | None = None
-    lr_decay_every: int | None = None
+    lr_decay: PositiveShare | None = None
+    lr_decay_every: Count | None = None
     lr_end: float | None = None
-    warmup: int = 0
+    warmup: CountOrZero = 0
 
     def __post_init__(self) -> None:
-        require_choices(self)
-        require(0 < self.lr < inf, "lr", self.lr, "positive and finite")
+        require_allowed(self)
         for field, schedules in PARAMETERS.items():
             self._require_for(field, schedules)
         for field in ("lr_decay", "lr_decay_every"):
             needed = self.schedule in PARAMETERS[field] and getattr(self, field) is None
             require(not needed, "schedule", self.schedule, f"given together with {field}")
-        require(self.lr_decay is None or 0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "in (0, 1]")
-        every = self.lr_decay_every
-        require(every is None or every >= 1, "lr_decay_every", every, "at least 1")
         end = self.lr_end
         require(end is None or 0 <= end <= self.lr, "lr_end", end, f"between 0 and lr = {self.lr}")
-        require(self.warmup >= 0, "warmup", self.warmup, "a number of rounds from 0")
 
     def at(self, r: int, rounds: int) -> float:
         """Return the learning rate of round r, counted from 0, of a run of this many rounds. It is never 0."""

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedwcm.core.checks import require
+from fedwcm.core.checks import require, require_allowed
+from fedwcm.core.ranges import NonNegative, Positive, Share
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Floats, Ints, Population, State
 from fedwcm.engine.client import Broadcast
@@ -67,6 +68,9 @@ class Known:
 class Participation(ABC):
     """A choice of the clients of each round."""
 
+    def __post_init__(self) -> None:
+        require_allowed(self)
+
     @abstractmethod
     def choose(self, known: Known) -> Ints | tuple[Ints, Ints]:
         """Return the ids of the clients to ask, possibly none; or these and the local steps of each."""
@@ -87,14 +91,9 @@ class Oort(Participation):
         penalty: exponent for slow clients; 0 for none.
     """
 
-    exploration: float = 0.1
-    preferred: float = 1.0
-    penalty: float = 2.0
-
-    def __post_init__(self) -> None:
-        require(0 <= self.exploration <= 1, "exploration", self.exploration, "in [0, 1]")
-        require(self.preferred > 0, "preferred", self.preferred, "positive")
-        require(self.penalty >= 0, "penalty", self.penalty, "non-negative")
+    exploration: Share = 0.1
+    preferred: Positive = 1.0
+    penalty: NonNegative = 2.0
 
     def choose(self, known: Known) -> Ints:
         new = np.flatnonzero(known.free & (known.last < 0))

@@ -30,8 +30,9 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, one_hot
 
 from fedwcm.core.batch import Batch, LocalData, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
 from fedwcm.core.loss import Loss
+from fedwcm.core.ranges import CountOrZero, NonNegative, Positive
 from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Clients, Context, Floats, Population, State
 
@@ -53,17 +54,10 @@ class BalanceFL(Loss):
     }
     averages_samples: ClassVar[bool] = False
 
-    lambda_: float = 1.0
-    temperature: float = 2.0
-    entropy: float = 0.002
-    draws: int = 500
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.lambda_ >= 0, "lambda_", self.lambda_, "non-negative")
-        require(self.temperature > 0, "temperature", self.temperature, "positive")
-        require(self.entropy >= 0, "entropy", self.entropy, "non-negative")
-        require(self.draws >= 0, "draws", self.draws, "0 (no augmentation) or more")
+    lambda_: NonNegative = 1.0
+    temperature: Positive = 2.0
+    entropy: NonNegative = 0.002
+    draws: CountOrZero = 500
 
     @property
     def corrects_prior(self) -> bool:

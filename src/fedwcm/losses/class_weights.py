@@ -25,8 +25,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
 from fedwcm.core.loss import Loss
+from fedwcm.core.ranges import BelowOne
 from fedwcm.core.types import Context, Floats, State
 
 CountsOf = Literal["client", "global"]
@@ -50,11 +51,7 @@ class ClassWeights(Loss):
 
     scheme: Scheme = "inverse"
     prior: CountsOf = "client"
-    beta: float = 0.9999
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
+    beta: BelowOne = 0.9999
 
     @property
     def corrects_prior(self) -> bool:

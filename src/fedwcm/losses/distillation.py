@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.nn.functional import log_softmax
 
 from fedwcm.core.batch import Batch, LocalData, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
+from fedwcm.core.ranges import NonNegative, Positive
 from fedwcm.core.types import Clients, Context, Population, State
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.teacher import TEACHER_FILE, Teacher
@@ -46,13 +47,8 @@ class Distillation(CrossEntropy):
     )
 
     teacher: str = TEACHER_FILE
-    alpha: float = 1.0
-    temperature: float = 3.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.alpha >= 0, "alpha", self.alpha, "non-negative")
-        require(self.temperature > 0, "temperature", self.temperature, "positive")
+    alpha: NonNegative = 1.0
+    temperature: Positive = 3.0
 
     @property
     def uses_teacher(self) -> bool:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Context
 from fedwcm.losses.class_weights import class_counts
 from fedwcm.losses.cross_entropy import MappedCrossEntropy
@@ -35,11 +35,7 @@ class FedLC(MappedCrossEntropy):
 
     name: ClassVar[str] = "fedlc"
 
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.tau >= 0, "tau", self.tau, "non-negative")
+    tau: NonNegative = 1.0
 
     @property
     def corrects_prior(self) -> bool:

@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require
 from fedwcm.core.frames import sparse_frame
 from fedwcm.core.loss import Loss
+from fedwcm.core.ranges import BelowOne, Positive
 from fedwcm.core.types import Context, State
 
 
@@ -39,13 +39,8 @@ class FedLoGeLoss(Loss):
 
     name: ClassVar[str] = "fedloge"
 
-    sparsity: float = 0.6
-    norm: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.sparsity < 1, "sparsity", self.sparsity, "in [0, 1)")
-        require(self.norm > 0, "norm", self.norm, "positive")
+    sparsity: BelowOne = 0.6
+    norm: Positive = 0.1
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         features, classes = outputs.features, outputs.logits.shape[-1]

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn.functional import log_softmax, one_hot
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
+from fedwcm.core.ranges import NonNegative, Positive
 from fedwcm.core.types import Context, State
 from fedwcm.losses.cross_entropy import CrossEntropy
 
@@ -38,13 +39,8 @@ class FedNTD(CrossEntropy):
     name: ClassVar[str] = "fedntd"
     needs: ClassVar[Mapping[str, Needs]] = {"tau": Needs(lambda loss: loss.beta > 0, "beta > 0")}
 
-    beta: float = 1.0
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.beta >= 0, "beta", self.beta, "non-negative")
-        require(self.tau > 0, "tau", self.tau, "positive")
+    beta: NonNegative = 1.0
+    tau: Positive = 1.0
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         loss, o = super().__call__(outputs, batch, o, ctx)

@@ -15,7 +15,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Context, State
 from fedwcm.losses.cross_entropy import CrossEntropy
 
@@ -30,11 +30,7 @@ class FedProtoLoss(CrossEntropy):
 
     name: ClassVar[str] = "fedproto"
 
-    pull: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.pull >= 0, "pull", self.pull, "non-negative")
+    pull: NonNegative = 1.0
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         loss, o = super().__call__(outputs, batch, o, ctx)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwcm.core.batch import Batch, LocalData, Outputs
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import Share
 from fedwcm.core.rng import Purpose, generator
 from fedwcm.core.types import Context, Floats, Ints, State
 from fedwcm.losses.cross_entropy import CrossEntropy
@@ -47,11 +47,7 @@ class FedReLaLoss(CrossEntropy):
 
     name: ClassVar[str] = "fedrela"
 
-    threshold: float = 0.05
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.threshold <= 1, "threshold", self.threshold, "in [0, 1]")
+    threshold: Share = 0.05
 
     def prepare(self, local: LocalData, ctx: Context) -> State:
         if "labeller" not in ctx.message:

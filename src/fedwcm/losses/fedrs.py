@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from torch import Tensor
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import Share
 from fedwcm.core.types import Context, Floats
 from fedwcm.losses.class_weights import class_counts
 from fedwcm.losses.cross_entropy import MappedCrossEntropy
@@ -38,12 +38,8 @@ class FedRS(MappedCrossEntropy):
 
     name: ClassVar[str] = "fedrs"
 
-    alpha: float = 0.5
+    alpha: Share = 0.5
     scale: Literal["absent", "share"] = "absent"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.alpha <= 1, "alpha", self.alpha, "in [0, 1]")
 
     def logit_map(self, ctx: Context) -> tuple[Tensor | float, Tensor | float]:
         return ctx.constant(("fedrs", self.alpha, self.scale), lambda: self._scales(ctx)[:, None]), 0.0

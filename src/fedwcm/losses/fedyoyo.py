@@ -31,8 +31,9 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 from fedwcm.balance import ABSENT
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
 from fedwcm.core.loss import Loss
+from fedwcm.core.ranges import CountOrZero, NonNegative, Positive, Share
 from fedwcm.core.types import Context, Floats, State
 
 DISTILLS = Needs(lambda loss: loss.distill > 0, "distill > 0")
@@ -59,20 +60,12 @@ class FedYoYoLoss(Loss):
         "warmup": DISTILLS,
     }
 
-    tau: float = 1.5
-    gamma: float = 0.1
-    distill: float = 4.0
-    temperature: float = 1.5
-    warmup: int = 50
-    hole: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("tau", "distill", "warmup"):
-            require(getattr(self, field) >= 0, field, getattr(self, field), "non-negative")
-        require(self.temperature > 0, "temperature", self.temperature, "positive")
-        for field in ("gamma", "hole"):
-            require(0 <= getattr(self, field) <= 1, field, getattr(self, field), "in [0, 1]")
+    tau: NonNegative = 1.5
+    gamma: Share = 0.1
+    distill: NonNegative = 4.0
+    temperature: Positive = 1.5
+    warmup: CountOrZero = 50
+    hole: Share = 0.5
 
     @property
     def corrects_prior(self) -> bool:

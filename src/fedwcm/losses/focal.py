@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Context, State
 
 
@@ -31,11 +31,7 @@ class Focal(Loss):
 
     name: ClassVar[str] = "focal"
 
-    gamma: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.gamma >= 0, "gamma", self.gamma, "non-negative")
+    gamma: NonNegative = 2.0
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         losses = cross_entropy(outputs.logits.mT, batch.labels, reduction="none")

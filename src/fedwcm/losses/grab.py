@@ -28,8 +28,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import require
 from fedwcm.core.loss import Loss
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Clients, Context, Population, State
 
 EXPONENT_LIMIT = 50.0
@@ -49,15 +49,10 @@ class GraB(Loss):
 
     name: ClassVar[str] = "grab"
 
-    kp: float = 10.0
-    ki: float = 0.01
-    kd: float = 0.1
-    slope: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("kp", "ki", "kd", "slope"):
-            require(getattr(self, field) >= 0, field, getattr(self, field), "non-negative")
+    kp: NonNegative = 10.0
+    ki: NonNegative = 0.01
+    kd: NonNegative = 0.1
+    slope: NonNegative = 0.5
 
     @property
     def corrects_prior(self) -> bool:

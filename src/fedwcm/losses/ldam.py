@@ -28,8 +28,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
 from fedwcm.core.loss import LogitScale, Loss, inverse_feature_norm
+from fedwcm.core.ranges import BelowOne, NonNegative, Positive, Share
 from fedwcm.core.types import Context, Floats, State
 from fedwcm.losses.class_weights import CountsOf, class_counts, class_weights, of_labels
 
@@ -56,19 +57,12 @@ class LDAM(Loss):
         "beta": Needs(lambda loss: loss.drw < 1, "drw < 1"),
     }
 
-    max_margin: float = 0.5
-    scale: float = 30.0
+    max_margin: NonNegative = 0.5
+    scale: Positive = 30.0
     prior: CountsOf = "client"
-    drw: float = 0.8
-    beta: float = 0.9999
+    drw: Share = 0.8
+    beta: BelowOne = 0.9999
     normalize: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.max_margin >= 0, "max_margin", self.max_margin, "non-negative")
-        require(self.scale > 0, "scale", self.scale, "positive")
-        require(0 <= self.drw <= 1, "drw", self.drw, "in [0, 1]")
-        require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
 
     @property
     def depends_on_rounds(self) -> bool:

@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
 from fedwcm.core.batch import Batch, LocalData, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
+from fedwcm.core.ranges import NonNegative, Positive
 from fedwcm.core.types import Clients, Context, Population, State, Vec
 from fedwcm.losses.cross_entropy import CrossEntropy
 
@@ -38,13 +39,8 @@ class Moon(CrossEntropy):
     name: ClassVar[str] = "moon"
     needs: ClassVar[Mapping[str, Needs]] = {"tau": Needs(lambda loss: loss.mu > 0, "mu > 0")}
 
-    mu: float = 1.0
-    tau: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.mu >= 0, "mu", self.mu, "non-negative")
-        require(self.tau > 0, "tau", self.tau, "positive")
+    mu: NonNegative = 1.0
+    tau: Positive = 0.5
 
     def init_client(self, clients: Clients, population: Population) -> State:
         if not self.mu:

@@ -29,8 +29,9 @@ from torch import Tensor
 
 from fedwcm.balance import ABSENT, prior_shift
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
 from fedwcm.core.loss import ExplicitLoss, LogitScale, LossGradient, inverse_feature_norm
+from fedwcm.core.ranges import NonNegative, Positive
 from fedwcm.core.types import Context, Floats
 from fedwcm.losses.class_weights import CountsOf, class_counts
 from fedwcm.losses.cross_entropy import cross_entropy_with_gradient, shift_factors
@@ -52,14 +53,9 @@ class PriorCE(ExplicitLoss):
     follows_target: ClassVar[bool] = True
 
     prior: CountsOf = "client"
-    tau: float = 1.0
+    tau: NonNegative = 1.0
     normalize: bool = False
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.tau >= 0, "tau", self.tau, "non-negative")
-        require(self.scale > 0, "scale", self.scale, "positive")
+    scale: Positive = 1.0
 
     @property
     def logit_scale(self) -> LogitScale:

@@ -22,7 +22,8 @@ from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from fedwcm.balance import ABSENT
 from fedwcm.core.batch import Batch, Outputs
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
+from fedwcm.core.ranges import NonNegative, Positive
 from fedwcm.core.types import Context, Floats, State
 from fedwcm.losses.cross_entropy import CrossEntropy
 
@@ -39,13 +40,8 @@ class RUCRLoss(CrossEntropy):
     name: ClassVar[str] = "rucr"
     needs: ClassVar[Mapping[str, Needs]] = {"temperature": Needs(lambda loss: loss.contrast > 0, "contrast > 0")}
 
-    contrast: float = 0.15
-    temperature: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.contrast >= 0, "contrast", self.contrast, "non-negative")
-        require(self.temperature > 0, "temperature", self.temperature, "positive")
+    contrast: NonNegative = 0.15
+    temperature: Positive = 0.9
 
     def __call__(self, outputs: Outputs, batch: Batch, o: State, ctx: Context) -> tuple[Tensor, State]:
         loss, o = super().__call__(outputs, batch, o, ctx)

@@ -21,7 +21,8 @@ import numpy as np
 from torch import Tensor
 
 from fedwcm.balance import ABSENT, prior_shift
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Context, Floats
 from fedwcm.losses.class_weights import CountsOf, class_counts
 from fedwcm.losses.cross_entropy import MappedCrossEntropy
@@ -43,13 +44,8 @@ class VS(MappedCrossEntropy):
     }
 
     prior: CountsOf = "global"
-    gamma: float = 0.3
-    tau: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.gamma >= 0, "gamma", self.gamma, "non-negative")
-        require(self.tau >= 0, "tau", self.tau, "non-negative")
+    gamma: NonNegative = 0.3
+    tau: NonNegative = 1.0
 
     @property
     def corrects_prior(self) -> bool:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import Count, Positive
 from fedwcm.core.types import Context, State
 from fedwcm.methods.closed_form import FeatureSums
 from fedwcm.methods.head import train_head
@@ -45,17 +45,11 @@ class CCVR(FeatureSums):
     name: ClassVar[str] = "ccvr"
     sum_keys: ClassVar[tuple[str, ...]] = ("features", "counts", "products")
 
-    last: int = 10
-    virtual: int = 500
-    retrain_epochs: int = 10
-    retrain_lr: float = 0.01
-    retrain_batch: int = 64
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("last", "virtual", "retrain_epochs", "retrain_batch"):
-            require(getattr(self, field) >= 1, field, getattr(self, field), "at least 1")
-        require(self.retrain_lr > 0, "retrain_lr", self.retrain_lr, "positive")
+    last: Count = 10
+    virtual: Count = 500
+    retrain_epochs: Count = 10
+    retrain_lr: Positive = 0.01
+    retrain_batch: Count = 64
 
     @property
     def depends_on_rounds(self) -> bool:

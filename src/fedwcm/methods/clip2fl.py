@@ -31,7 +31,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
+from fedwcm.core.ranges import NonNegative, Positive
 from fedwcm.core.types import Layout, Population, State, Vec
 from fedwcm.methods.creff import CReFF
 from fedwcm.teacher import TEACHER_FILE, Teacher
@@ -53,13 +54,8 @@ class CLIP2FL(CReFF):
     )
 
     teacher: str = TEACHER_FILE
-    contrast: float = 0.001
-    temperature: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.contrast >= 0, "contrast", self.contrast, "non-negative")
-        require(self.temperature > 0, "temperature", self.temperature, "positive")
+    contrast: NonNegative = 0.001
+    temperature: Positive = 0.1
 
     @property
     def uses_teacher(self) -> bool:

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedwcm.core.batch import LocalData
-from fedwcm.core.checks import require
 from fedwcm.core.method import TwoPhase
+from fedwcm.core.ranges import Share
 from fedwcm.core.types import Cohort, Context, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import CLASS_COUNTS, features_of, head_of, with_head
@@ -36,11 +36,7 @@ class FeatureSums(TwoPhase, FedAvg):
     replaces_head: ClassVar[bool] = True
     discloses: ClassVar[str] = CLASS_COUNTS
 
-    memory: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.memory <= 1, "memory", self.memory, "in [0, 1]")
+    memory: Share = 0.9
 
     @abstractmethod
     def batch_sums(self, inputs: Tensor, members: Tensor, ctx: Context) -> State:

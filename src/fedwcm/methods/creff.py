@@ -36,8 +36,8 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, one_hot, pad, softmax
 
 from fedwcm.core.batch import Batch, LocalData, Outputs
-from fedwcm.core.checks import require
 from fedwcm.core.method import TwoPhase
+from fedwcm.core.ranges import Count, Positive
 from fedwcm.core.types import Cohort, Context, Layout, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import NO_HEAD, head_of, train_head, with_head
@@ -60,19 +60,12 @@ class CReFF(TwoPhase, FedAvg):
     replaces_head: ClassVar[bool] = True
     discloses: ClassVar[str] = "which classes they have"
 
-    features: int = 100
-    feature_lr: float = 0.1
-    match_steps: int = 100
-    retrain_epochs: int = 300
-    retrain_lr: float = 0.01
-    retrain_batch: int = 32
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("features", "match_steps", "retrain_epochs", "retrain_batch"):
-            require(getattr(self, field) >= 1, field, getattr(self, field), "at least 1")
-        for field in ("feature_lr", "retrain_lr"):
-            require(getattr(self, field) > 0, field, getattr(self, field), "positive")
+    features: Count = 100
+    feature_lr: Positive = 0.1
+    match_steps: Count = 100
+    retrain_epochs: Count = 300
+    retrain_lr: Positive = 0.01
+    retrain_batch: Count = 32
 
     def probe_broadcast(self, s: State) -> State:
         return {"head": s["head"]} if "head" in s else {}

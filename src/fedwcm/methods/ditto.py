@@ -16,8 +16,8 @@ Departure: the authors may give v_k another number of steps than w_k.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.checks import require
 from fedwcm.core.method import OptimizerRule, PersonalModels
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Clients, Context, GradientOracle, Layout, State, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -33,11 +33,7 @@ class Ditto(PersonalModels, FedAvg):
     name: ClassVar[str] = "ditto"
     optimizers: ClassVar[OptimizerRule] = OptimizerRule("plain", "personal models take steps of plain SGD")
 
-    lam: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.lam >= 0, "lam", self.lam, "non-negative")
+    lam: NonNegative = 0.1
 
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {"own": x.repeat(len(clients), 1)}

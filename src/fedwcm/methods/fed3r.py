@@ -22,7 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from fedwcm.balance import ABSENT
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import Positive
 from fedwcm.core.types import Context, State
 from fedwcm.methods.closed_form import FeatureSums, solve
 
@@ -39,12 +39,8 @@ class Fed3R(FeatureSums):
     name: ClassVar[str] = "fed3r"
     sum_keys: ClassVar[tuple[str, ...]] = ("gram", "targets")
 
-    ridge: float = 0.01
+    ridge: Positive = 0.01
     balanced: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.ridge > 0, "ridge", self.ridge, "positive")
 
     def batch_sums(self, inputs: Tensor, members: Tensor, ctx: Context) -> State:
         members = members * ctx.constant(("fed3r", self), lambda: self._class_weights(ctx))

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import torch
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import BelowOne, Positive
 from fedwcm.core.types import Cohort, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -37,16 +37,10 @@ class FedAdam(FedAvg):
 
     name: ClassVar[str] = "fedadam"
 
-    server_lr: float = 0.1
-    beta1: float = 0.9
-    beta2: float = 0.99
-    epsilon: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta1 < 1, "beta1", self.beta1, "in [0, 1)")
-        require(0 <= self.beta2 < 1, "beta2", self.beta2, "in [0, 1)")
-        require(self.epsilon > 0, "epsilon", self.epsilon, "positive")
+    server_lr: Positive = 0.1
+    beta1: BelowOne = 0.9
+    beta2: BelowOne = 0.99
+    epsilon: Positive = 0.01
 
     def init(self, x: Vec, population: Population) -> State:
         return {"mean": torch.zeros_like(x), "square": torch.zeros_like(x)}

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import torch
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import BelowOne
 from fedwcm.core.types import Cohort, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -32,11 +32,7 @@ class FedAvgM(FedAvg):
 
     name: ClassVar[str] = "fedavgm"
 
-    beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
+    beta: BelowOne = 0.9
 
     def init(self, x: Vec, population: Population) -> State:
         return {"momentum": torch.zeros_like(x)}

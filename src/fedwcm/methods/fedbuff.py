@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Cohort, Floats, State
 from fedwcm.methods.fedavg import FedAvg
 
@@ -34,11 +34,7 @@ class FedBuff(FedAvg):
     name: ClassVar[str] = "fedbuff"
 
     average: Literal["samples", "uniform"] = "uniform"
-    power: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.power >= 0, "power", self.power, "non-negative")
+    power: NonNegative = 0.5
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         aged: Floats = (1.0 + cohort.staleness.astype(np.float64)) ** -self.power

@@ -20,8 +20,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from fedwcm.core.checks import require
 from fedwcm.core.method import Method, Momentum, OptimizerRule, RoundMetrics
+from fedwcm.core.ranges import PositiveShare
 from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, Ints, Population, State, Uploads, Vec
 
 
@@ -41,13 +41,9 @@ class FedCM(Momentum, RoundMetrics, Method):
     )
 
     average: Literal["samples", "uniform"] = "uniform"
-    alpha: float = 0.1
+    alpha: PositiveShare = 0.1
     momentum_norm: Literal["exact", "nominal"] = "exact"
     server_step: Literal["average", "literal"] = "average"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.alpha <= 1, "alpha", self.alpha, "in (0, 1]")
 
     def init(self, x: Vec, population: Population) -> State:
         return {"momentum": torch.zeros_like(x), "alpha": torch.tensor(self.alpha, dtype=torch.float64)}

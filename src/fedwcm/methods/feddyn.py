@@ -29,8 +29,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
 from fedwcm.core.method import Method, OptimizerRule, mean_weights
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import (
     Clients,
     Cohort,
@@ -65,12 +66,8 @@ class FedDyn(Method):
     )
 
     average: Literal["samples", "uniform"] = "uniform"
-    lam: float = 0.1
+    lam: NonNegative = 0.1
     eval_model: Literal["server", "average"] = "server"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.lam >= 0, "lam", self.lam, "non-negative")
 
     def init(self, x: Vec, population: Population) -> State:
         return {"dual": x.new_zeros(x.shape)}

@@ -18,7 +18,7 @@ the round and by the square of the learning rate's decay; their 0.001 with 20 cl
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import Positive
 from fedwcm.core.types import Cohort, Context, Population, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -34,11 +34,7 @@ class FedExP(FedAvg):
 
     name: ClassVar[str] = "fedexp"
 
-    epsilon: float = 0.001
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.epsilon > 0, "epsilon", self.epsilon, "positive")
+    epsilon: Positive = 0.001
 
     def init(self, x: Vec, population: Population) -> State:
         return {"previous": x.clone()}

@@ -24,8 +24,8 @@ from typing import ClassVar
 
 import torch
 
-from fedwcm.core.checks import require
 from fedwcm.core.method import RoundMetrics
+from fedwcm.core.ranges import Share
 from fedwcm.core.types import Cohort, Layout, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -40,11 +40,7 @@ class FedGraB(RoundMetrics, FedAvg):
 
     name: ClassVar[str] = "fedgrab"
 
-    head_share: float = 0.95
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.head_share <= 1, "head_share", self.head_share, "in [0, 1]")
+    head_share: Share = 0.95
 
     def init(self, x: Vec, population: Population) -> State:
         return {"shares": x.new_zeros(population.classes), "estimates": x.new_zeros(())}

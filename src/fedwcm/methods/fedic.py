@@ -38,8 +38,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, logsigmoid, softmax
 
 from fedwcm.core.batch import ServerData
-from fedwcm.core.checks import require
 from fedwcm.core.method import ServerTraining
+from fedwcm.core.ranges import Count, Positive, Share
 from fedwcm.core.types import Cohort, Layout, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import NO_HEAD
@@ -66,20 +66,12 @@ class FedIC(ServerTraining, FedAvg):
     name: ClassVar[str] = "fedic"
     reads_rows: ClassVar[bool] = True
 
-    distill_steps: int = 100
-    distill_lr: float = 0.001
-    temperature: float = 2.0
-    soft: float = 0.5
-    labelled_batch: int = 20
-    soft_batch: int = 128
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("distill_steps", "labelled_batch", "soft_batch"):
-            require(getattr(self, field) >= 1, field, getattr(self, field), "at least 1")
-        for field in ("distill_lr", "temperature"):
-            require(getattr(self, field) > 0, field, getattr(self, field), "positive")
-        require(0 <= self.soft <= 1, "soft", self.soft, "in [0, 1]")
+    distill_steps: Count = 100
+    distill_lr: Positive = 0.001
+    temperature: Positive = 2.0
+    soft: Share = 0.5
+    labelled_batch: Count = 20
+    soft_batch: Count = 128
 
     def check_model(self, layout: Layout) -> None:
         if not layout.head_slices:

@@ -24,8 +24,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
 from fedwcm.core.perturbation import perturbation
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Population, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -46,12 +47,8 @@ class LESAM(Base):
 
     needs: ClassVar[Mapping[str, Needs]] = {"memory": Needs(lambda method: method.rho > 0, "rho > 0")}
 
-    rho: float = 0.1
+    rho: NonNegative = 0.1
     memory: Literal["client", "server"] = "client"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
 
     def init(self, x: Vec, population: Population) -> State:
         return {**super().init(x, population), **self._server_memory(x.new_zeros(x.shape))}

@@ -16,7 +16,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
+from fedwcm.core.ranges import Positive
 from fedwcm.core.types import State
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import EvaluatedHead
@@ -36,11 +37,7 @@ class FedLoGe(EvaluatedHead, FedAvg):
     needs: ClassVar[Mapping[str, Needs]] = {"head_norm": Needs(lambda method: method.realign, "realign = true")}
 
     realign: bool = True
-    head_norm: float = 1.7
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.head_norm > 0, "head_norm", self.head_norm, "positive")
+    head_norm: Positive = 1.7
 
     def evaluated_head(self, weight: Tensor, bias: Tensor, s: State) -> tuple[Tensor, Tensor]:
         return (self.head_norm * weight / row_norms(weight) if self.realign else weight), bias

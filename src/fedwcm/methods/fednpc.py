@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad, softmax
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import Count, CountOrZero, Positive
 from fedwcm.core.types import State
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import EvaluatedHead
@@ -45,15 +45,9 @@ class FedNPC(EvaluatedHead, FedAvg):
 
     name: ClassVar[str] = "fednpc"
 
-    noise_steps: int = 10
-    noise_samples: int = 10_000
-    noise_lr: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.noise_steps >= 0, "noise_steps", self.noise_steps, "non-negative")
-        require(self.noise_samples >= 1, "noise_samples", self.noise_samples, "at least 1")
-        require(self.noise_lr > 0, "noise_lr", self.noise_lr, "positive")
+    noise_steps: CountOrZero = 10
+    noise_samples: Count = 10_000
+    noise_lr: Positive = 0.1
 
     def evaluated_head(self, weight: Tensor, bias: Tensor, s: State) -> tuple[Tensor, Tensor]:
         classes, width = weight.shape

@@ -14,7 +14,7 @@ whole direction.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Context, GradientOracle, State, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -29,11 +29,7 @@ class FedProx(FedAvg):
 
     name: ClassVar[str] = "fedprox"
 
-    mu: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.mu >= 0, "mu", self.mu, "non-negative")
+    mu: NonNegative = 0.1
 
     def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         return grad(w) + self.mu * (w - ctx.x), c

@@ -22,8 +22,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from fedwcm.core.checks import require
 from fedwcm.core.method import LocalRates
+from fedwcm.core.ranges import Positive, Share
 from fedwcm.core.types import Cohort, Context, Floats, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -42,13 +42,8 @@ class FedReLa(LocalRates, FedAvg):
 
     name: ClassVar[str] = "fedrela"
 
-    start: float = 0.8
-    slowdown: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.start <= 1, "start", self.start, "in [0, 1]")
-        require(self.slowdown > 0, "slowdown", self.slowdown, "positive")
+    start: Share = 0.8
+    slowdown: Positive = 0.1
 
     @property
     def depends_on_rounds(self) -> bool:

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import torch
 
-from fedwcm.core.checks import require
 from fedwcm.core.method import OptimizerRule
+from fedwcm.core.ranges import Share
 from fedwcm.core.types import Clients, Context, GradientOracle, Report, State, Vec
 from fedwcm.methods.fedper import FedPer
 
@@ -31,11 +31,7 @@ class FedRep(FedPer):
     name: ClassVar[str] = "fedrep"
     optimizers: ClassVar[OptimizerRule] = OptimizerRule("plain", "momentum would go on moving what is held fixed")
 
-    head_share: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.head_share <= 1, "head_share", self.head_share, "in [0, 1]")
+    head_share: Share = 0.9
 
     def init_client(self, x: Vec, clients: Clients) -> State:
         return {**super().init_client(x, clients), "step": x.new_zeros(len(clients), 1)}

@@ -18,8 +18,8 @@ differ by less than rho, and only the direction is used. BatchNorm's statistics 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedwcm.core.checks import require
 from fedwcm.core.perturbation import perturbation
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Clients, Cohort, Context, GradientOracle, Population, Report, State, Uploads, Vec
 from fedwcm.methods.feddyn import FedDyn
 
@@ -35,12 +35,8 @@ class FedSMOO(FedDyn):
 
     name: ClassVar[str] = "fedsmoo"
 
-    rho: float = 0.1
+    rho: NonNegative = 0.1
     printed: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
 
     def init(self, x: Vec, population: Population) -> State:
         return {**super().init(x, population), "perturbation": x.new_zeros(x.shape)}

@@ -52,8 +52,9 @@ from fedwcm.balance import (
     local_deviations,
     temperature,
 )
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
 from fedwcm.core.method import ClientStatistics, LocalRates, mean_weights
+from fedwcm.core.ranges import Positive
 from fedwcm.core.types import (
     Cohort,
     Context,
@@ -108,15 +109,11 @@ class WCM(ClientStatistics, Base):
     }
 
     score: Literal["scarcity", "absolute", "local"] = "scarcity"
-    temperature_scale: float = 0.25
+    temperature_scale: Positive = 0.25
     alpha_rule: Literal["local", "heterogeneity", "discrepancy", "temperature", "temperature-clients"] = "local"
     q: Literal["ratio", "inverse", "off"] = "ratio"
     weighting: bool = True
     adaptive: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.temperature_scale > 0, "temperature_scale", self.temperature_scale, "positive")
 
     def client_statistics(self, counts: Ints, population: Population) -> Report:
         """Return s_k (Eq. 3), and ‖p − p_k‖₁ where alpha follows it."""
@@ -212,12 +209,7 @@ class FedWCMX(LocalRates, FedWCM):
     }
 
     normalize: bool = True
-    rate_limit: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        limit = self.rate_limit
-        require(limit is None or limit > 0, "rate_limit", limit, "positive or none")
+    rate_limit: Positive | None = None
 
     def paths(self, population: Population, samples: Ints) -> Floats:
         path = super().paths(population, samples)

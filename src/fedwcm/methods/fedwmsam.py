@@ -33,6 +33,7 @@ from torch.nn.functional import cosine_similarity
 from fedwcm.core.checks import require
 from fedwcm.core.method import OptimizerRule
 from fedwcm.core.perturbation import perturbation
+from fedwcm.core.ranges import NonNegative, Share
 from fedwcm.core.types import (
     Clients,
     Cohort,
@@ -67,14 +68,12 @@ class FedWMSAM(FedCM, SCAFFOLD):
         "plain", "its perturbation compares the model with where as many plain steps along the momentum would lead"
     )
 
-    rho: float = 0.01
-    alpha_rate: float = 0.01
+    rho: NonNegative = 0.01
+    alpha_rate: Share = 0.01
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.alpha < 1, "alpha", self.alpha, "below 1: the personal momentum divides by 1 − alpha")
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
-        require(0 <= self.alpha_rate <= 1, "alpha_rate", self.alpha_rate, "in [0, 1]")
 
     def init(self, x: Vec, population: Population) -> State:
         return {**FedCM.init(self, x, population), **SCAFFOLD.init(self, x, population)}

@@ -28,8 +28,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedwcm.core.batch import LocalData
-from fedwcm.core.checks import require
 from fedwcm.core.method import TwoPhase
+from fedwcm.core.ranges import BelowOne, Count
 from fedwcm.core.types import Cohort, Context, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import features_of
@@ -47,13 +47,8 @@ class FedYoYo(TwoPhase, FedAvg):
     name: ClassVar[str] = "fedyoyo"
     discloses: ClassVar[str] = "how many different samples of each class they have"
 
-    group: int = 32
-    memory: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.group >= 1, "group", self.group, "at least 1")
-        require(0 <= self.memory < 1, "memory", self.memory, "in [0, 1)")
+    group: Count = 32
+    memory: BelowOne = 0.9
 
     def init(self, x: Vec, population: Population) -> State:
         return {"effective": x.new_zeros(population.classes)}

@@ -22,8 +22,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedwcm.core.checks import Needs, require
+from fedwcm.core.checks import Needs
 from fedwcm.core.perturbation import perturbation
+from fedwcm.core.ranges import NonNegative, Share
 from fedwcm.core.types import Context, Floats, GradientOracle, State, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -43,13 +44,8 @@ class ImbSAM(FedAvg):
     name: ClassVar[str] = "imbsam"
     needs: ClassVar[Mapping[str, Needs]] = {"tail_share": Needs(lambda method: method.rho > 0, "rho > 0")}
 
-    rho: float = 0.1
-    tail_share: float = 0.2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
-        require(0 <= self.tail_share <= 1, "tail_share", self.tail_share, "in [0, 1]")
+    rho: NonNegative = 0.1
+    tail_share: Share = 0.2
 
     def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         g = grad(w)

@@ -21,8 +21,8 @@ from typing import ClassVar
 import torch
 
 from fedwcm.core.batch import LocalData
-from fedwcm.core.checks import require
 from fedwcm.core.method import Method, OptimizerRule, TwoPhase
+from fedwcm.core.ranges import BelowOne
 from fedwcm.core.types import Cohort, Context, GradientOracle, Population, State, Uploads, Vec
 
 
@@ -40,11 +40,7 @@ class MimeLite(TwoPhase, Method):
         "plain", "the optimizer's state is the server's and must not change during a round"
     )
 
-    beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.beta < 1, "beta", self.beta, "in [0, 1)")
+    beta: BelowOne = 0.9
 
     def init(self, x: Vec, population: Population) -> State:
         return {"momentum": torch.zeros_like(x)}

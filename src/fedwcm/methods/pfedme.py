@@ -19,6 +19,7 @@ from typing import ClassVar, Literal
 
 from fedwcm.core.checks import require
 from fedwcm.core.method import PersonalModels
+from fedwcm.core.ranges import Count, Positive
 from fedwcm.core.types import Clients, Context, GradientOracle, Layout, State, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -36,14 +37,12 @@ class PFedMe(PersonalModels, FedAvg):
     name: ClassVar[str] = "pfedme"
 
     average: Literal["samples", "uniform"] = "uniform"
-    lam: float = 15.0
-    own_steps: int = 5
+    lam: Positive = 15.0
+    own_steps: Count = 5
     own_lr: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.lam > 0, "lam", self.lam, "positive")
-        require(self.own_steps >= 1, "own_steps", self.own_steps, "at least 1")
         allowed = f"positive and below 2 / lam = {2 / self.lam:g}"
         require(0 < self.own_lr * self.lam < 2, "own_lr", self.own_lr, allowed)
 

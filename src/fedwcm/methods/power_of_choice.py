@@ -16,8 +16,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from fedwcm.core.checks import require
 from fedwcm.core.method import ClientChoice
+from fedwcm.core.ranges import AtLeastOne
 from fedwcm.core.types import Cohort, Ints, Population, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -37,11 +37,7 @@ class PowerOfChoice(ClientChoice, FedAvg):
     reads_losses: ClassVar[bool] = True
 
     average: Literal["samples", "uniform"] = "uniform"
-    candidates: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.candidates >= 1, "candidates", self.candidates, "at least 1")
+    candidates: AtLeastOne = 2.0
 
     def init(self, x: Vec, population: Population) -> State:
         return {"losses": x.new_full((population.clients,), UNKNOWN)}

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedwcm.core.batch import LocalData
-from fedwcm.core.checks import require
 from fedwcm.core.method import LocalPass
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
 
@@ -40,11 +40,7 @@ class QFFL(LocalPass, FedAvg):
     name: ClassVar[str] = "q-ffl"
     discloses: ClassVar[str] = "their loss on the model that they were sent"
 
-    q: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.q >= 0, "q", self.q, "non-negative")
+    q: NonNegative = 1.0
 
     def prepare(self, local: LocalData, ctx: Context) -> State:
         return {"loss_at_x": local.loss(ctx.x.expand(len(ctx.clients), -1))[:, None]}

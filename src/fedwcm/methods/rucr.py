@@ -29,8 +29,8 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 
 from fedwcm.core.batch import LocalData
-from fedwcm.core.checks import require
 from fedwcm.core.method import LocalPass, TwoPhase, mean_weights
+from fedwcm.core.ranges import Count, Positive
 from fedwcm.core.rng import Purpose
 from fedwcm.core.types import Cohort, Context, Report, State, Uploads, Vec
 from fedwcm.methods.fedavg import FedAvg
@@ -56,17 +56,11 @@ class RUCR(TwoPhase, LocalPass, FedAvg):
     replaces_head: ClassVar[bool] = True
     discloses: ClassVar[str] = CLASS_COUNTS
 
-    last: int = 20
-    mixtures: int = 100
-    retrain_epochs: int = 50
-    retrain_lr: float = 0.01
-    retrain_batch: int = 256
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for field in ("last", "mixtures", "retrain_epochs", "retrain_batch"):
-            require(getattr(self, field) >= 1, field, getattr(self, field), "at least 1")
-        require(self.retrain_lr > 0, "retrain_lr", self.retrain_lr, "positive")
+    last: Count = 20
+    mixtures: Count = 100
+    retrain_epochs: Count = 50
+    retrain_lr: Positive = 0.01
+    retrain_batch: Count = 256
 
     @property
     def depends_on_rounds(self) -> bool:

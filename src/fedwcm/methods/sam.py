@@ -13,7 +13,7 @@ of the first gradient, at `w`. rho = 0 is the method without it, at the cost of 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import Context, GradientOracle, State, Vec
 
 if TYPE_CHECKING:
@@ -30,11 +30,7 @@ class SharpnessAware(Base):
     `Method` before those of the method it is mixed into.
     """
 
-    rho: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.rho >= 0, "rho", self.rho, "non-negative")
+    rho: NonNegative = 0.1
 
     def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
         return super().direction(w, grad.ascended(self.rho), c, ctx)

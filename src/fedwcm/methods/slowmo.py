@@ -15,6 +15,7 @@ the rate of another round.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedwcm.core.ranges import BelowOne
 from fedwcm.core.types import Cohort, State, Uploads, Vec
 from fedwcm.methods.fedavgm import FedAvgM
 
@@ -29,7 +30,7 @@ class SlowMo(FedAvgM):
 
     name: ClassVar[str] = "slowmo"
 
-    beta: float = 0.5
+    beta: BelowOne = 0.5
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         lr = cohort.base_lr

@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import NonNegative
 from fedwcm.core.types import State
 from fedwcm.methods.fedavg import FedAvg
 from fedwcm.methods.head import EvaluatedHead
@@ -34,11 +34,7 @@ class TauNorm(EvaluatedHead, FedAvg):
 
     name: ClassVar[str] = "tau-norm"
 
-    tau: float = 0.7
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.tau >= 0, "tau", self.tau, "non-negative")
+    tau: NonNegative = 0.7
 
     def evaluated_head(self, weight: Tensor, bias: Tensor, s: State) -> tuple[Tensor, Tensor]:
         norms = row_norms(weight)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedwcm.core.checks import require, require_choices
+from fedwcm.core.checks import require, require_allowed
+from fedwcm.core.ranges import Count, CountOrZero
 from fedwcm.privacy.client import MIN_CONTRIBUTORS, require_minimum
 from fedwcm.privacy.encoding import MAX_COUNT, Ints, checked_counts
 from fedwcm.utils.field_types import Flag
@@ -69,16 +70,14 @@ class PrivacyOptions:
     """
 
     mode: Annotated[Literal["none", "he"], Flag("privacy")] = "none"
-    key_holders: int = 1
+    key_holders: Count = 1
     min_contributors: int = MIN_CONTRIBUTORS
-    score_levels: int = 8
+    score_levels: CountOrZero = 8
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        require_choices(self)
-        require(self.key_holders >= 1, "key_holders", self.key_holders, "at least 1")
+        require_allowed(self)
         require_minimum(self.min_contributors)
-        require(self.score_levels >= 0, "score_levels", self.score_levels, "0 (exact) or more")
         noise_bound(self.epsilon)
 
     @property

@@ -28,7 +28,8 @@ from fedwcm.config.settings import (
     split_list,
     to_settings,
 )
-from fedwcm.core.checks import require, unknown
+from fedwcm.core.checks import require_allowed, unknown
+from fedwcm.core.ranges import PositiveShare
 from fedwcm.data import DATASETS, synthetic
 from fedwcm.experiment.components import Components
 from fedwcm.experiment.partitioning import run_dataset
@@ -194,11 +195,11 @@ class Scope:
     methods: Sequence[str] = ()
     seeds: Sequence[int] = ()
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    fraction: float = 1.0
+    fraction: PositiveShare = 1.0
     settings: Mapping[str, object] | None = None
 
     def __post_init__(self) -> None:
-        require(0 < self.fraction <= 1, "fraction", self.fraction, "in (0, 1]")
+        require_allowed(self)
         for key in {"run.seed", "method.name"} & (self.settings or {}).keys():
             raise ValueError(f"{key} is not for --set: seeds and methods have options of their own")
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedwcm.core.batch import Sampler
-from fedwcm.core.checks import require
+from fedwcm.core.ranges import AtLeastOne
 from fedwcm.core.types import Ints
 
 
@@ -29,10 +29,7 @@ class Balanced(Sampler):
     name: ClassVar[str] = "balanced"
     balances_classes: ClassVar[bool] = True
 
-    cap: float | None = None
-
-    def __post_init__(self) -> None:
-        require(self.cap is None or self.cap >= 1, "cap", self.cap, "at least 1, or none")
+    cap: AtLeastOne | None = None
 
     def epoch(self, labels: Ints, rng: np.random.Generator) -> Ints:
         counts = np.bincount(labels)

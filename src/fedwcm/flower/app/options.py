@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import torch
 
 from fedwcm.config.options import make
 from fedwcm.config.schema import COMPONENTS, SECTIONS, Config
 from fedwcm.config.settings import Settings, from_settings, method_settings, overlay
-from fedwcm.core.checks import require, unknown
+from fedwcm.core.checks import require, require_allowed, unknown
 from fedwcm.core.method import Method
+from fedwcm.core.ranges import Count, CountOrZero, NonNegative, Positive, Range, Share
 from fedwcm.engine.uploads import why_not_robust
 from fedwcm.experiment.components import Components
 from fedwcm.privacy.options import PrivacyOptions
@@ -86,35 +87,29 @@ class FlowerOptions:
             continued.
     """
 
-    clients: int = 0
-    min_clients: int = 1
-    min_available: int = 0
-    min_evaluate: int = 0
-    timeout: float = 600.0
-    enough: int = 0
-    grace: float = 10.0
-    patience: float = 300.0
-    fraction_evaluate: float = 0.0
+    clients: CountOrZero = 0
+    min_clients: Count = 1
+    min_available: CountOrZero = 0
+    min_evaluate: CountOrZero = 0
+    timeout: Positive = 600.0
+    enough: CountOrZero = 0
+    grace: NonNegative = 10.0
+    patience: NonNegative = 300.0
+    fraction_evaluate: Share = 0.0
     own_mix: bool = False
     bind_nodes: bool = True
     secure_aggregation: bool = False
-    secure_range: float = 8.0
+    secure_range: Annotated[float, Range(0, WIDEST_RANGE, open="low")] = 8.0
     share_metrics: bool = False
-    max_samples: int = 0
+    max_samples: CountOrZero = 0
     out: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("clients", "min_available", "min_evaluate", "enough", "grace", "max_samples", "patience"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        require(self.min_clients >= 1, "min_clients", self.min_clients, "at least 1")
-        require(self.timeout > 0, "timeout", self.timeout, "positive")
+        require_allowed(self)
         sufficient = not self.enough or self.enough >= self.min_clients
         require(sufficient, "enough", self.enough, "0 (wait for all), or at least min_clients")
-        require(0 <= self.fraction_evaluate <= 1, "fraction_evaluate", self.fraction_evaluate, "in [0, 1]")
         evaluates = not self.own_mix or self.fraction_evaluate > 0
         require(evaluates, "own_mix", self.own_mix, "false without fraction_evaluate: clients test no model then")
-        limit = f"positive and at most {WIDEST_RANGE:g}"
-        require(0 < self.secure_range <= WIDEST_RANGE, "secure_range", self.secure_range, limit)
         fixed = not self.out or Path(self.out).is_absolute()
         require(fixed, "out", self.out, "an absolute path, or empty: the server app runs in a folder of Flower's")
 
