@@ -95,11 +95,12 @@ def record_path(folder: Path, test_file: Path) -> Path:
 def choose_tests(records: Sequence[Path], file: str, function: str, seconds: float) -> tuple[list[str], float]:
     """Return the tests that call a function, the quickest first, and how long they take: `seconds` at most.
 
-    If none calls it (only child processes do, or it is outside of all functions), those that call any of its file.
+    If none calls it (only child processes do, or it is outside of all functions), those that call any of its file;
+    a module itself runs in the test that happens to import it first.
     """
     tests = {test: one for path in records for test, one in _read(path).items()}
     covering: list[str] = []
-    for prefix in (f"{file} {function}", f"{file} "):
+    for prefix in (f"{file} {function}", f"{file} ")[function == "<module>" :]:
         covering = covering or [
             test for test, one in tests.items() if any(_is_in(name, prefix) for name in one["functions"])
         ]

@@ -228,6 +228,7 @@ def test_linear_stacks_are_always_stacked_and_spread_where_that_pays() -> None:
     assert chosen(large) == "parallel"
     assert choose("auto", 2, large, 10).stacked
     assert choose("auto", 2, large, 10).block == 5
+    assert not choose("auto", 2, large, 10).note  # about daemonic processes, of which this is none
 
 
 def test_other_small_models_without_convolutions_are_stacked() -> None:

@@ -13,6 +13,7 @@ from fedwcm.engine import evaluate
 from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.fast import products
 from fedwcm.engine.fast.linear_stack import LinearStack, linear_layers
+from fedwcm.engine.fast.products import _is_batched
 from fedwcm.engine.forward import SequentialForward, VmapForward
 from fedwcm.engine.network import Network
 
@@ -178,3 +179,12 @@ def test_training_and_evaluation_are_the_same_by_onednn(onednn: None, bias: bool
         logits = network.predict(samples)
     np.testing.assert_allclose(tested.loss, float(cross_entropy(logits, labels)), rtol=1e-5)
     np.testing.assert_allclose(tested.confidence, logits.softmax(dim=-1).amax(dim=-1).numpy(), rtol=1e-4)
+
+
+def test_products_are_batched_for_several_models_of_some_size_that_lie_together() -> None:
+    models = torch.zeros(3, 40, 40)
+    assert _is_batched(models, 5)
+    assert not _is_batched(models[:1], 5)
+    assert not _is_batched(models.mT, 5)
+    assert not _is_batched(torch.zeros(3, 4, 4), 5)
+    assert _is_batched(models[:2], 5)

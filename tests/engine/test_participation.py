@@ -55,6 +55,9 @@ def test_unequal_epochs_are_whole_passes() -> None:
     ids, steps = UnequalEpochs(least=2, most=3).choose(known())
     assert len(ids) == 3
     assert set(steps) <= {4, 6}
+    same = known()
+    drawn = np.concatenate([UnequalEpochs(least=2, most=3).choose(same)[1] for _ in range(20)])
+    assert {*drawn.tolist()} == {4, 6}
 
 
 class Rotating(fedwcm.Participation):

@@ -1,9 +1,12 @@
 """Relabelling: who may be given another label, and that all engines train on the same labels."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from fedwcm.core.method import Method
+from fedwcm.core.types import Floats
 from fedwcm.engine.network import Network
 from fedwcm.engine.rounds import Rounds
 from fedwcm.losses.cross_entropy import CrossEntropy
@@ -27,6 +30,25 @@ def test_only_frequent_classes_give_up_samples_and_only_those_that_stand_out() -
     everything = relabel(p, y, 1.0, np.random.default_rng(1))  # all but the smallest z exceed the limits
     assert (everything != y).mean() > 0.3 > (new != y).mean()
     assert (relabel(p, np.repeat([0, 1, 2], 90), 0.05, rng) == np.repeat([0, 1, 2], 90)).all()  # even counts
+
+
+class Fixed:
+    """In place of a generator of random numbers: always the same one."""
+
+    def random(self, shape: tuple[int, ...]) -> Floats:
+        return np.full(shape, 0.5)
+
+
+def test_the_rarest_class_is_preferred_in_proportion_to_the_range_of_the_counts() -> None:
+    y = np.repeat([0, 1, 2], [60, 40, 20])
+    p = np.full((120, 3), 1 / 3)
+    p[:3] += [[-0.9, 0.0, 0.9], [-0.9, 0.9, 0.0], [-0.9, 0.0, 0.9]]
+    new = relabel(p, y, 0.0, np.random.default_rng(0))
+    assert (new == y).all()  # nothing exceeds the largest
+    rng: Any = Fixed()
+    new = relabel(p, y, 0.1, rng)  # a rarity of 1 from the most frequent to the rarest, of 1/2 to the one between
+    assert new[:3].tolist() == [2, 0, 2]
+    assert (new[3:] == y[3:]).all()
 
 
 def played(method: Method, loss: CrossEntropy, stacked: bool = True) -> tuple[Rounds, torch.Tensor]:

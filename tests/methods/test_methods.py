@@ -251,6 +251,16 @@ def test_unknown_choices_are_refused_by_name(name: str, field: str, value: objec
         make(METHODS[name], {field: value}, "method")
 
 
+def test_reported_statistics_are_bounded_by_clients_of_one_class_and_a_distance_by_0() -> None:
+    people = make_trainer(FedWCM(), DATA.federation, linear()).population
+    kinds: list[dict[str, Any]] = [{}, {"alpha_rule": "heterogeneity"}, {"score": "local"}]
+    plain, following, local = (FedWCM(**options).statistics_range(people) for options in kinds)
+    assert plain.keys() == local.keys() == {"score"}
+    assert following.keys() == {"score", "distance"}
+    assert following["score"] == plain["score"]
+    assert following["distance"][0] == local["score"][0] == 0.0
+
+
 def test_a_misspelt_option_is_answered_with_the_nearest_one() -> None:
     with pytest.raises(ValueError, match=r"method.alfa.*Did you mean 'method.alpha'"):
         make(METHODS["fedcm"], {"alfa": 0.1}, "method")

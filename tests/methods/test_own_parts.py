@@ -1,6 +1,7 @@
 """Parts of the model, and statistics, that stay with the client; class means of trained models."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from torch import nn
 
 import fedwcm
 from fedwcm.core.rng import Purpose, generator
+from fedwcm.core.types import Floats
 from fedwcm.engine.client import BUFFERS
 from fedwcm.engine.rounds import Rounds
 from fedwcm.losses.fedproto import FedProtoLoss
@@ -123,3 +125,16 @@ def test_class_means_are_those_of_the_trained_models() -> None:
         sums, counts = sums + members.T @ outputs.features[0].detach().numpy(), counts + members.sum(axis=0)
     np.testing.assert_allclose(last.method["means"].numpy(), sums / counts[:, None], rtol=1e-10)
     assert FedPer().own_slices(training.forward.network.layout)
+
+
+def test_a_class_with_one_sample_has_it_as_its_mean() -> None:
+    class Sent:
+        def sum(self, key: str, weights: Floats) -> torch.Tensor:
+            whole = {"class_sums": [[2.0, 4.0], [6.0, 9.0], [0.0, 0.0]], "class_counts": [1.0, 3.0, 0.0]}
+            return torch.tensor(whole[key])
+
+    uploads: Any = Sent()
+    cohort: Any = range(2)
+    _, state = FedProto().update(torch.zeros(1), {}, uploads, cohort)
+    assert state["means"].tolist() == [[2.0, 4.0], [2.0, 3.0], [0.0, 0.0]]
+    assert state["known"].tolist() == [1.0, 1.0, 0.0]

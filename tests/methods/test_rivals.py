@@ -121,6 +121,28 @@ def test_the_parts_of_a_gradient_add_up_to_it(stacked: bool) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartElsewhere(FedAvg):
+    """Descends along a part of the gradient, taken elsewhere: at each client's own distance from its model."""
+
+    shifts_oracle: bool
+
+    def direction(self, w: Vec, grad: GradientOracle, c: State, ctx: Context) -> tuple[Vec, State]:
+        grad(w)
+        rows = torch.arange(1.0, len(ctx.clients) + 1)[:, None].to(w)
+        shift, one = 0.1 * rows * ctx.x, torch.tensor([1.0, 0.0, 0.0])
+        if self.shifts_oracle:  # one row for each client of the block, also when the last ones have finished
+            return grad.shifted(shift).of_classes(one)(w), c
+        return grad.of_classes(one)(w + shift[: len(w)]), c
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_part_of_a_shifted_gradient_is_that_of_shifted_models(stacked: bool) -> None:
+    shifted, moved = (played(PartElsewhere(shifts_oracle=how), stacked) for how in (True, False))
+    torch.testing.assert_close(shifted, moved, rtol=1e-6, atol=1e-7)
+    assert not torch.allclose(shifted, played(Parts(), stacked))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Noisy(FedAvg):
     """Adds a number to every gradient, another one at every step."""
 

@@ -264,6 +264,10 @@ def test_an_activation_before_all_layers_is_that_of_the_inputs() -> None:
     module = nn.Sequential(nn.Sequential(nn.ReLU()), nn.Linear(4, 3))
     expected = class_means(inputs.relu().numpy(), labels, 3)
     np.testing.assert_allclose(heard(module, inputs, labels, 3)["input"], expected, rtol=1e-5)
+    images = inputs.reshape(60, 2, 1, 2)
+    module = nn.Sequential(nn.ReLU(), nn.Flatten(), nn.Linear(4, 3))
+    expected = class_means(images.relu().mean(dim=(2, 3)).numpy(), labels, 3)  # a neuron for each channel
+    np.testing.assert_allclose(heard(module, images, labels, 3)["input"], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("recurrent", [False, True])

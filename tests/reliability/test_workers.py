@@ -122,6 +122,18 @@ def test_a_worker_that_is_killed_while_it_waits_is_replaced() -> None:
         assert_undisturbed(disturbed, Counter())
 
 
+def test_a_worker_leaves_ctrl_c_to_its_parent_and_ends_when_it_is_told_to() -> None:
+    undisturbed = parallel(FedAvg())
+    worker = multiprocessing.active_children()[0]
+    os.kill(worker.pid or 0, signal.SIGINT)
+    worker.join(timeout=0.3)
+    assert worker.is_alive()
+    worker.terminate()
+    worker.join(timeout=30)
+    assert worker.exitcode == -signal.SIGTERM
+    undisturbed.backend.close()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Killed(FedAvg):
     """The system kills whoever trains this client."""

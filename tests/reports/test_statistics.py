@@ -10,6 +10,7 @@ from fedwcm.reports.statistics import (
     Difference,
     PairedTest,
     Spread,
+    bootstrap_interval,
     differences,
     holm,
     paired_test,
@@ -172,3 +173,16 @@ def test_a_method_of_five_seeds_ranks_before_one_of_fewer() -> None:
     for pair in differences(sides):
         assert pair.verdict == "undecided"
         assert pair.seeds_needed == next((n for n in range(9, 1001) if _decides(pair, n)), None)
+
+
+def test_of_two_methods_with_equal_means_neither_is_ahead() -> None:
+    for lower_is_better in (False, True):
+        (pair,) = differences({"a": {0: 1.0, 1: 3.0}, "b": {0: 3.0, 1: 1.0}}, lower_is_better=lower_is_better)
+        assert not pair.ahead
+
+
+def test_a_bootstrap_interval_leaves_out_a_fortieth_at_either_end() -> None:
+    values = np.random.default_rng(0).normal(size=1000)
+    low, high = bootstrap_interval(values)
+    reach = 1.959964 * values.std() / 1000**0.5
+    assert (low, high) == pytest.approx((values.mean() - reach, values.mean() + reach), abs=0.05 * reach)

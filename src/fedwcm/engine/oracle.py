@@ -126,9 +126,14 @@ class GradientPoint:
 
     def of(self, w: Vec, oracle: MiniBatchOracle) -> Point:
         """Return this point for the models `w (K, P)`, which may be only the first of the block."""
-        if self.shift is not None:
-            w = w + (self.shift if self.shift.dim() == 1 else self.shift[: len(w)])
+        w = self.moved(w)
         return oracle.ascend(w, self.rho) if self.rho else w
+
+    def moved(self, w: Vec) -> Vec:
+        """Return the shifted models."""
+        if self.shift is None:
+            return w
+        return w + (self.shift if self.shift.dim() == 1 else self.shift[: len(w)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +156,7 @@ class OracleAt:
         if self.point.rho:
             raise ValueError("of_classes of an ascended gradient is not defined: ascend along the part itself")
         part = self.oracle.of_classes(classes)
-        return lambda w: part(w if self.point.shift is None else w + self.point.shift)
+        return lambda w: part(self.point.moved(w))
 
     def generators(self) -> list[np.random.Generator]:
         return self.oracle.generators()
