@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from benchmarks.natural.leads import AbsentShifted, RowsByClass, WarmStart
 from benchmarks.natural.run import curve
+from benchmarks.natural.second_tables import as_fitted, as_trained, at_best, tails_of
 from benchmarks.natural.tables import reached
 
 import fedwcm
@@ -26,6 +27,35 @@ def test_weighted_samples_count_as_if_they_were_repeated() -> None:
 def test_a_curve_is_above_another_by_what_it_reaches_at_its_best_strength() -> None:
     points = [{"accuracy": 0.9, "balanced": 0.4}, {"accuracy": 0.7, "balanced": 0.7}]
     assert reached(points).tolist() == pytest.approx([0.7, 0.7, 0.9])
+
+
+def points(*pairs: tuple[float, float]) -> list[dict[str, float]]:
+    """A curve over the strengths −1, 0, 1, of accuracy and balanced accuracy."""
+    return [{"tau": t - 1.0, "accuracy": a, "balanced": b} for t, (a, b) in enumerate(pairs)]
+
+
+def test_auto_takes_the_mean_over_draws_and_a_diverged_run_counts_nothing() -> None:
+    low, high = points((0, 0), (0.4, 0.4), (0, 0)), points((0.9, 0.9), (0.6, 0.6), (0, 0))
+    runs: dict[tuple[str, str, int, int], dict[str, Any]] = {
+        ("beats", arm, 200, draw): {"val": curve, "test": curve}
+        for arm, curves in {"a": (high, low, low), "b": (low, high, high)}.items()
+        for draw, curve in enumerate(curves)
+    }
+    runs |= {("beats", "c", 200, 0): {"val": high}, ("beats", "c", 200, 1): {}, ("beats", "c", 200, 2): {}}
+    runs |= {("beats", "fedavg", 200, draw): {} for draw in range(3)}
+    (tail,) = tails_of(runs)
+    arms = {arm: arm for arm in "abc"}
+    assert [tail.choose(200, 0.0, draws, arms) for draws in (1, 3, 9)] == ["a", "b", "b"]
+
+
+def test_an_arm_is_used_as_trained_or_at_a_fitted_strength_and_a_weighted_tail_is_another() -> None:
+    val, test = points((0.5, 0.7), (0.6, 0.6), (0.8, 0.2)), points((0.3, 0.5), (0.5, 0.4), (0.4, 0.8))
+    one = {"val": val, "test": test, "val, natural": val, "test, natural": points((1, 1), (1, 1), (1, 1))}
+    plain, natural = tails_of({("cifar", "fedavg", 1, 0): one})
+    assert (plain.mix, natural.mix) == ("uniform", "natural")
+    assert [plain.reached("fedavg", 1, 0.0, how) for how in (as_trained, as_fitted, at_best)] == [0.4, 0.5, 0.8]
+    assert [plain.reached("fedavg", 1, 1.0, how) for how in (as_trained, as_fitted, at_best)] == [0.5, 0.4, 0.5]
+    assert natural.reached("fedavg", 1, 0.5, as_fitted) == 1.0
 
 
 def test_an_idea_without_effect_is_its_base() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from benchmarks.natural.arms import JUDGED, RACE, TRIED
@@ -52,6 +53,22 @@ class Tail:
 
         return max(arms, key=score)
 
+    def picks(self, rule: str, weight: float) -> dict[int, str]:
+        """Return the arm that a rule takes with each seed."""
+        return {seed: self.choose(seed, weight, *RULES[rule]) for seed in self.seeds}
+
+    def reached_by(self, arms: Mapping[int, str], weight: float, strength: "Strength") -> NDArray[np.float64]:
+        """Return what the arms of the seeds reach."""
+        return np.array([self.reached(arm, seed, weight, strength) for seed, arm in arms.items()])
+
+    def best(self, weight: float, strength: "Strength") -> tuple[str, float]:
+        """Return the arm with the highest mean, and that."""
+        means = {
+            arm: float(self.reached_by(dict.fromkeys(self.seeds, arm), weight, strength).mean()) for arm in JUDGED
+        }
+        best = max(means, key=means.__getitem__)
+        return best, means[best]
+
     @property
     def _set(self) -> str:
         return self.name.removesuffix(NATURAL)
@@ -92,17 +109,14 @@ def at_best(tail: Tail, arm: str, seed: int, weight: float) -> int:
     return highest(tail.curve("test", arm, seed) or [], weight)
 
 
-USES: dict[str, Strength] = {
-    "as trained": as_trained,
-    "shifted, the strength fitted on validation data": as_fitted,
-    "curves, the strength best on test data": at_best,
-}
 RULES: dict[str, tuple[int, Mapping[str, str]]] = {
-    "`auto`": (4, {arm: arm for arm in TRIED}),
-    "`auto[share=0.25]`": (4, RACE),
-    "`auto[draws=1]`": (1, {arm: arm for arm in TRIED}),
+    "`auto`": (1, {arm: arm for arm in TRIED}),
+    "`auto[draws=4]`": (4, {arm: arm for arm in TRIED}),
+    "`auto[draws=4, share=0.25]`": (4, RACE),
 }
 """How often validation people are drawn, and the runs that are compared."""
+
+ARMS_OF_RULES: tuple[Mapping[str, str], ...] = (RULES["`auto`"][1], RACE)
 
 
 def tails_of(runs: Runs) -> list[Tail]:
@@ -122,41 +136,88 @@ def tails_of(runs: Runs) -> list[Tail]:
     ]
 
 
-def print_tables(drawn: Mapping[Any, Record], judged: Runs) -> None:
-    """Print what `auto` reaches on test data, for each wish and use of the models, and its calibration."""
+def print_tables(drawn: Runs, judged: Runs) -> None:
+    """Print how the rule was chosen; what `auto` reaches on test data, for each wish and use; its calibration."""
+    _print_rules(drawn)
     tails = tails_of(judged)
-    for wish, weight in WISHES.items():
-        for use, strength in USES.items():
-            _print_wish(f"{wish}, {use}", tails, weight, strength)
+    balanced = [tail for tail in tails if not tail.name.endswith(NATURAL)]  # the weighted ones have the same
+    _print_wish("balanced accuracy, as trained", balanced, 0.0, as_trained)
+    _print_wish("balanced accuracy, shifted, the strength fitted on validation data", balanced, 0.0, as_fitted)
+    _print_wish("accuracy, shifted, the strength fitted on validation data", tails, 1.0, as_fitted)
+    _print_curves(tails)
     _print_calibration(tails)
     print(f"\nseeds: {tails[0].seeds}")
+
+
+def _print_rules(drawn: Runs) -> None:
+    """Print the balanced accuracy on validation people who had no say: seeds are draws, each left out once."""
+    rows = {}
+    for name in dict.fromkeys(name for name, *_ in drawn):
+        seeds = sorted({seed for each, _, seed, _ in drawn if each == name})
+        runs = {(arm, seed): run for (each, arm, seed, _), run in drawn.items() if each == name and "val" in run}
+        whole = [seed for seed in seeds if all((arm, seed) in runs for arm in (*TRIED, *RACE.values()))]
+        rows[name] = [_rule_value(runs, whole, draws, arms) for arms in ARMS_OF_RULES for draws in (1, 4)]
+    heads = [
+        f"{draws}, {rounds}" for rounds in ("all rounds", "a quarter") for draws in ("one draw", "four draws")
+    ]
+    print_table("balanced accuracy, as trained, on people who chose nothing", heads, rows)
+
+
+def _rule_value(runs: Mapping[Any, Record], seeds: Sequence[int], draws: int, arms: Mapping[str, str]) -> str:
+    def value(arm: str, seed: int) -> float:
+        curve = runs[arm, seed]["val"]
+        return float(curve[plain(curve)]["balanced"])
+
+    reached = []
+    for last in seeds:
+        others = [seed for seed in seeds if seed != last]
+        for start in range(0, len(others) - draws + 1, draws):
+            group = others[start : start + draws]
+            means = {arm: np.mean([value(arms[arm], seed) for seed in group]) for arm in arms}
+            best = max(means, key=means.__getitem__)
+            reached.append(value(best, last))
+    return f"{np.mean(reached):.3f}"
 
 
 def _print_wish(title: str, tails: Sequence[Tail], weight: float, strength: Strength) -> None:
     rows: dict[str, list[str]] = {}
     for tail in tails:
-        means = {arm: np.mean([tail.reached(arm, s, weight, strength) for s in tail.seeds]) for arm in JUDGED}
-        best = max(means, key=lambda arm: means[arm])
-        cells = [f"{means['fedavg']:.3f}"]
-        for draws, arms in RULES.values():
-            picks = {seed: tail.choose(seed, weight, draws, arms) for seed in tail.seeds}
-            reached = np.array([tail.reached(arm, seed, weight, strength) for seed, arm in picks.items()])
-            base = np.array([tail.reached("fedavg", seed, weight, strength) for seed in tail.seeds])
-            cells += [
-                f"{reached.mean():.3f}",
-                _interval(100 * (reached - base)),
-                _points(reached.mean() - means[best]),
-            ]
-        rows[tail.name] = [*cells, f"{means[best]:.3f} {best}"]
-    heads = [head for rule in RULES for head in (rule, "− FedAvg", "− best")]
-    print_table(title, ["FedAvg", *heads, "best of twelve"], rows)
+        base = tail.reached_by(dict.fromkeys(tail.seeds, "fedavg"), weight, strength)
+        reached = [tail.reached_by(tail.picks(rule, weight), weight, strength) for rule in RULES]
+        best, highest_mean = tail.best(weight, strength)
+        cells = [f"{base.mean():.3f}", f"{reached[0].mean():.3f}", _interval(100 * (reached[0] - base))]
+        others = [f"{values.mean():.3f}" for values in reached[1:]]
+        rows[tail.name] = [
+            *cells,
+            _points(reached[0].mean() - highest_mean),
+            *others,
+            f"{highest_mean:.3f} {best}",
+        ]
+    first, *more = RULES
+    print_table(title, ["FedAvg", first, "− FedAvg", "− best", *more, "best of twelve"], rows)
+
+
+def _print_curves(tails: Sequence[Tail]) -> None:
+    """Print how the curve of each rule lies: a choice for each wish, at the strength that is best on test data."""
+    rows = {}
+    for tail in tails:
+        cells = []
+        for rule in RULES:
+            gaps = []
+            for weight in WISHES.values():
+                reached = tail.reached_by(tail.picks(rule, weight), weight, at_best).mean()
+                base = tail.reached_by(dict.fromkeys(tail.seeds, "fedavg"), weight, at_best).mean()
+                gaps.append((reached - base, reached - tail.best(weight, at_best)[1]))
+            cells += ["/".join(map(_points, column)) for column in zip(*gaps, strict=True)]
+        rows[tail.name] = cells
+    heads = [head for rule in RULES for head in (f"{rule} − FedAvg", "− best")]
+    print_table(f"curves, in points: {', '.join(WISHES)}", heads, rows)
 
 
 def _print_calibration(tails: Sequence[Tail]) -> None:
     rows = {}
-    draws, arms = RULES["`auto`"]
     for tail in tails:
-        picks = {seed: tail.choose(seed, 0.0, draws, arms) for seed in tail.seeds}
+        picks = tail.picks("`auto`", 0.0)
         errors = [tail.runs[tail.name.removesuffix(NATURAL), arm, seed, 0] for seed, arm in picks.items()]
         base = [tail.runs[tail.name.removesuffix(NATURAL), "fedavg", seed, 0] for seed in tail.seeds]
         rows[tail.name] = [f"{np.mean([r['calibrated'][tail.mix] for r in each]):.3f}" for each in (errors, base)]

@@ -1,6 +1,6 @@
 """Print the tables of docs/results/natural.md: `python -m benchmarks.natural.tables judge`.
 
-Beside `judge`: `choose`, the same on validation data; `leads`, `tails`, `limits` and `draws`, see their functions.
+Beside `judge`: `choose`, the same on validation data; `leads` and `limits`, see their functions.
 Every arm is shown as it was trained, and with log p subtracted from its logits at the strength that is best on
 validation data; then its curve, at all strengths. `auto` is the best of four arms on validation data.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.natural.arms import CANDIDATES, COMPARED, JUDGED
+from benchmarks.natural.arms import CANDIDATES, COMPARED
 from benchmarks.natural.run import STRENGTHS, finished
 from benchmarks.natural.sets import FILES
 
@@ -149,21 +149,6 @@ def _points(gains: Sequence[float]) -> str:
     return f"{100 * np.mean(gains):+.1f}".replace("-", "−") if gains else "–"
 
 
-def print_tails() -> None:
-    """Print how the curves of `auto` lie on validation data, beside those of FedAvg and of the best arms."""
-    done = with_auto(by_tail(finished("choose")))
-    rows = {}
-    for name in dict.fromkeys(name for name, _, _ in done):
-        arms = [*JUDGED, "auto"]
-        seeds = [s for n, arm, s in done if (n, arm) == (name, "auto") and all((name, a, s) in done for a in arms)]
-        curves_of = {a: [_narrow(done[name, a, s]["val"], name) for s in seeds] for a in arms}
-        means = {a: 100 * np.mean([reached(curve) for curve in each], axis=0) for a, each in curves_of.items()}
-        above, below = means["auto"] - means["fedavg"], means["auto"] - np.max([means[a] for a in JUDGED], axis=0)
-        best = dict.fromkeys(JUDGED[np.argmax([means[a][i] for a in JUDGED])] for i in range(3))
-        rows[name] = [_signed(above), _signed(below), ", ".join(best), str(len(seeds))]
-    print_table("curves on validation data", ["auto − fedavg", "auto − best", "best", "seeds"], rows)
-
-
 def _narrow(curve: Curve, name: str) -> Curve:
     """Return the strengths that all runs of a set have: on natural ones most were run with these only."""
     return [point for point in curve if -1.0 <= point["tau"] <= 2.0] if name in FILES else curve
@@ -187,40 +172,6 @@ def print_limits() -> None:
     print_table("accuracy beyond one log p: gained, then above fedavg, in points", list(FILES), rows)
 
 
-def print_draws() -> None:
-    """Print what a candidate and a strength reach on validation people other than those that chose them.
-
-    They are chosen by one draw of people, or by the mean over all but one; what is reached is that of the last.
-    """
-    done = finished("choose")
-    rows = {}
-    for name in FILES:
-        seeds = sorted(seed for n, arm, seed in done if (n, arm) == (name, "fedavg"))
-        reached_by = {arm: [_by_strength(done[name, arm, seed]) for seed in seeds] for arm in CANDIDATES}
-        alone = [_unseen(reached_by, [one], last) for last in range(len(seeds)) for one in _but(seeds, last)]
-        together = [_unseen(reached_by, _but(seeds, last), last) for last in range(len(seeds))]
-        rows[name] = [f"{np.mean(each):.3f}".removeprefix("0") for each in (alone, together)]
-    print_table("balanced accuracy on people who chose nothing", ["one draw", "all other draws"], rows)
-
-
-def _by_strength(record: Record) -> dict[float, float]:
-    return {point["tau"]: point["balanced"] for point in record["val"]}
-
-
-def _but(seeds: Sequence[int], last: int) -> list[int]:
-    return [draw for draw in range(len(seeds)) if draw != last]
-
-
-def _unseen(reached_by: dict[str, list[dict[float, float]]], draws: Sequence[int], last: int) -> float:
-    """Return what the arm and the strength that are best in the mean of some draws reach in the last."""
-    choices = [(arm, tau) for arm, curves in reached_by.items() for tau in set.intersection(*map(set, curves))]
-    arm, tau = max(
-        choices,
-        key=lambda choice: (np.mean([reached_by[choice[0]][d][choice[1]] for d in draws]), -abs(choice[1])),
-    )
-    return reached_by[arm][last][tau]
-
-
 def _signed(values: NDArray[np.float64]) -> str:
     return "/".join(f"{value:+.1f}".replace("-", "−") for value in values)
 
@@ -228,7 +179,7 @@ def _signed(values: NDArray[np.float64]) -> str:
 def main() -> None:
     """Print what is asked for."""
     asked = sys.argv[1]
-    views = {"leads": print_leads, "tails": print_tails, "draws": print_draws, "limits": print_limits}
+    views = {"leads": print_leads, "limits": print_limits}
     if asked in views:
         views[asked]()
     else:

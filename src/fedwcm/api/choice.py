@@ -19,16 +19,15 @@ LOG = logging.getLogger("fedwcm")
 
 @dataclass(frozen=True)
 class Choice:
-    """How `auto` chooses; `auto[draws=1]` sets an option.
+    """How `auto` chooses; `auto[draws=4]` sets an option.
 
     Args:
-        draws: of the validation samples, or clients; the mean over them decides, since few people say little about
-            others. It is one if they are not drawn: named clients, or a validation part of the data.
-        share: of the run's rounds, after which the candidates are compared. A quarter costs a quarter, and chose
-            worse on three of nine sets (docs/results/natural.md).
+        draws: of the validation samples, or clients; the mean over them decides. It is one if they are not drawn:
+            named clients, or a validation part of the data.
+        share: of the run's rounds, after which the candidates are compared.
     """
 
-    draws: Count = 4
+    draws: Count = 1
     share: PositiveShare = 1.0
 
     def __post_init__(self) -> None:

@@ -36,9 +36,9 @@ def run(
 
     Args:
         method: a method or recipe, with options in brackets if need be: `"fedcm[alpha=0.2]"`;
-            `"package.module:Name"`; or a `Method` or its class. `"auto"` trains FedAvg and four recipes on
-            four draws of validation data, and takes the best by `run.select_by`; `"auto[draws=1, share=0.25]"`
-            with one draw, for a quarter of the rounds.
+            `"package.module:Name"`; or a `Method` or its class. `"auto"` trains FedAvg and four recipes, and
+            takes the one that is best on validation data, by `run.select_by`; `"auto[share=0.25]"` compares them
+            after a quarter of the rounds, `"auto[draws=4]"` on four draws of validation data.
         out: folder for the configuration, metrics, checkpoints and model; nothing is written without one.
         resume: go on from the newest checkpoint in `out`, with the options of the run there. Objects that the
             configuration only describes must be passed again.

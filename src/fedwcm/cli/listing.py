@@ -174,7 +174,7 @@ def _trackers() -> dict[str, str]:
 
 
 def _recipes() -> dict[str, str]:
-    choice = f"the best of {', '.join(CANDIDATES)} by the mean over four draws of validation data"
+    choice = f"the best of {', '.join(CANDIDATES)} on validation data"
     return {AUTO: choice, **{name: recipe.description for name, recipe in RECIPES.items()}}
 
 
