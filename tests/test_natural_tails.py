@@ -48,7 +48,7 @@ def test_auto_takes_the_mean_over_draws_and_a_diverged_run_counts_nothing() -> N
     assert [tail.choose(200, 0.0, draws, arms) for draws in (1, 3, 9)] == ["a", "b", "b"]
 
 
-def test_an_arm_is_used_as_trained_or_at_a_fitted_strength_and_a_weighted_tail_is_another() -> None:
+def test_an_arm_is_used_as_trained_or_at_a_fitted_strength() -> None:
     val, test = points((0.5, 0.7), (0.6, 0.6), (0.8, 0.2)), points((0.3, 0.5), (0.5, 0.4), (0.4, 0.8))
     one = {"val": val, "test": test, "val, natural": val, "test, natural": points((1, 1), (1, 1), (1, 1))}
     plain, natural = tails_of({("cifar", "fedavg", 1, 0): one})

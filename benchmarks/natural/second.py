@@ -21,12 +21,14 @@ import torch
 
 from benchmarks.natural.arms import ARMS, COMMON, JUDGED, RACE, TRIED
 from benchmarks.natural.run import RESULTS, run_arm
-from benchmarks.natural.second_tables import print_tables
+from benchmarks.natural.second_tables import plain, print_tables
 from benchmarks.natural.sets import DIRICHLET, FILES, FOLDER, load
+from benchmarks.natural.tables import NATURAL
 from benchmarks.recipe.data import FOLDER as RECIPES
 
 FROZEN = RESULTS / "second.json"
 DRAWS = 4
+PARTS = {f"{part}{mix}" for part in ("val", "test") for mix in ("", NATURAL)}
 Key = tuple[str, str, int, int]
 Job = tuple[str, int, int, list[str]]
 
@@ -44,8 +46,24 @@ def jobs(phase: str, seeds: list[int]) -> Iterator[Job]:
 def finished(phase: str) -> dict[Key, dict[str, Any]]:
     """Return the runs that are done."""
     path = RESULTS / f"{'second' if phase == 'judge' else phase}.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return {(one["set"], one["arm"], one["seed"], one.get("draw", 0)): one for one in records}
+    records = [_unpack(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    return {(one["set"], one["arm"], one["seed"], one["draw"]): one for one in records}
+
+
+def _pack(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with its curves by column; one without test data has only what `auto` reads, as trained."""
+    tests = any(part.startswith("test") for part in record)
+    packed = dict(record)
+    for part in record.keys() & PARTS:
+        points = record[part] if tests else [record[part][plain(record[part])]]
+        packed[part] = {key: [point[key] for point in points] for key in points[0]}
+    return packed
+
+
+def _unpack(record: dict[str, Any]) -> dict[str, Any]:
+    columns = {part: record[part] for part in record.keys() & PARTS}
+    rows = {part: zip(*column.values(), strict=True) for part, column in columns.items()}
+    return record | {part: [dict(zip(columns[part], row, strict=True)) for row in rows[part]] for part in rows}
 
 
 def run(phase: str, seeds: list[int]) -> None:
@@ -61,7 +79,7 @@ def run(phase: str, seeds: list[int]) -> None:
             with (RESULTS / f"{'second' if phase == 'judge' else phase}.jsonl").open(
                 "a", encoding="utf-8"
             ) as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(json.dumps(_pack(record)) + "\n")
         print(name, seed, draw, flush=True)
 
 

@@ -50,8 +50,8 @@ def test_candidates_are_compared_early_on_as_many_draws_as_there_are(caplog: pyt
         "participation": 1.0,
         "rounds": 1,
     }
-    fedwcm.run("auto", report=False, **own)
-    assert "auto: draw 1 of 1 of" in caplog.text
+    fedwcm.run("auto[draws=3]", report=False, **own)
+    assert "auto: 5 runs of 1 rounds come before" in caplog.text
 
 
 def test_no_diverged_candidate_wins() -> None:

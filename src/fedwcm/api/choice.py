@@ -50,7 +50,8 @@ def choose_recipe(chosen: Component, describe: Callable[[str], Config]) -> str:
     for draw in range(draws):
         scores = _validate(configs, draw)
         totals = {name: total + scores[name] for name, total in totals.items()}
-        LOG.info(f"auto: draw {draw + 1} of {draws} of validation data: {_format_scores(scores)}")
+        if draws > 1:
+            LOG.info(f"auto: draw {draw + 1} of {draws} of validation data: {_format_scores(scores)}")
     best = max(totals, key=lambda name: totals[name])
     means = _format_scores({name: total / draws for name, total in totals.items()})
     metric = first.run.select_by.replace("_", " ")

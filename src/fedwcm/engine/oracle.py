@@ -126,10 +126,10 @@ class GradientPoint:
 
     def of(self, w: Vec, oracle: MiniBatchOracle) -> Point:
         """Return this point for the models `w (K, P)`, which may be only the first of the block."""
-        w = self.moved(w)
+        w = self.move(w)
         return oracle.ascend(w, self.rho) if self.rho else w
 
-    def moved(self, w: Vec) -> Vec:
+    def move(self, w: Vec) -> Vec:
         """Return the shifted models."""
         if self.shift is None:
             return w
@@ -156,7 +156,7 @@ class OracleAt:
         if self.point.rho:
             raise ValueError("of_classes of an ascended gradient is not defined: ascend along the part itself")
         part = self.oracle.of_classes(classes)
-        return lambda w: part(self.point.moved(w))
+        return lambda w: part(self.point.move(w))
 
     def generators(self) -> list[np.random.Generator]:
         return self.oracle.generators()
