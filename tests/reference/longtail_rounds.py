@@ -82,10 +82,16 @@ def visited(client: int, round_: int, sampler: str = "uniform") -> list[NDArray[
     return [order[start : start + BATCH] for order in orders for start in range(0, len(order), BATCH)]
 
 
-def transcription(run: Callable[..., Any], *, sampler: str = "uniform", **options: Any) -> Any:
+def transcription(
+    run: Callable[..., Any],
+    *,
+    sampler: str = "uniform",
+    cohorts: Sequence[Sequence[int]] = COHORTS,
+    **options: Any,
+) -> Any:
     """What a transcription over two layers makes of this setting."""
     batches = partial(visited, sampler=sampler)
-    return run(initial(), NET, HOLDINGS, factories.SIZES, COHORTS, batches=batches, **RATES, **options)
+    return run(initial(), NET, HOLDINGS, factories.SIZES, cohorts, batches=batches, **RATES, **options)
 
 
 def settings_of(recipe: str, method: dict[str, Any] | None = None, loss: dict[str, Any] | None = None) -> Settings:
@@ -95,7 +101,9 @@ def settings_of(recipe: str, method: dict[str, Any] | None = None, loss: dict[st
     return {**base, **own, **{f"loss.{key}": value for key, value in (loss or {}).items()}}
 
 
-def engine(settings: Settings, network: nn.Module, stacked: bool) -> Rounds:
+def engine(
+    settings: Settings, network: nn.Module, stacked: bool, cohorts: Sequence[Sequence[int]] = COHORTS
+) -> Rounds:
     """The engine with these settings, dotted as in a recipe."""
     parts: dict[str, dict[str, Any]] = {
         "method": {"name": "fedavg"},
@@ -118,7 +126,7 @@ def engine(settings: Settings, network: nn.Module, stacked: bool) -> Rounds:
     return factories.make_rounds(
         replace(training, sampler=SAMPLERS[parts["sampler"].pop("name")](**parts["sampler"])),
         DATA.federation,
-        participation=factories.Scripted(COHORTS),
+        participation=factories.Scripted(cohorts),
         block=64 if stacked else 1,
         lr=RATES["local_lr"],
         lr_decay=RATES["lr_decay"],
