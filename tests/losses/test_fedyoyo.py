@@ -67,6 +67,13 @@ def test_a_square_is_blanked_in_the_second_view_alone() -> None:
     assert holes((400, 50), 0.5, rngs[0]).mean() == pytest.approx(0.25, abs=0.02)
 
 
+def test_what_is_blanked_in_a_sample_does_not_depend_on_the_others_of_its_batch() -> None:
+    for shape in ((1, 8, 6), (50,)):
+        many, few = (holes((size, *shape), 0.5, np.random.default_rng(0)) for size in (9, 3))
+        assert np.array_equal(many[:3], few)
+        assert not np.array_equal(few[0], few[1])
+
+
 def test_effective_sizes_are_those_of_the_formula() -> None:
     method = FedYoYo(group=7, memory=0.6)
     engine = _engine(method, FedYoYoLoss())

@@ -79,7 +79,8 @@ def run_fedrela(
         return net.backward(y, batch.inputs, cross_entropy(net.logits(y, batch.inputs), labels)[1])
 
     def one_round(r: int, cohort: list[int], eta: float, x: Vector) -> Vector:
-        if r >= first:
+        kept = first == 0 or any(len(clients.fed.cohorts[q]) for q in range(first - 1, r))
+        if kept:  # the server has had an answer since the round before the first late one
             eta = slowdown * eta
             run.labeller[:] = run.labeller or [x]
             for k in cohort:

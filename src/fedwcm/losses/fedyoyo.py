@@ -12,11 +12,12 @@ classified right, r is the number of rounds before this one, T is `temperature`.
 `fedyoyo` sends; with other methods it is the gathered class distribution. The weak view is the batch as it is,
 flipped and cropped with `data.augment`. In the strong view, a square of `hole` times the height and width is
 blanked as well; of inputs that are no images, each value with the probability hole². Both go through the model at
-once: twice the work.
+once: twice the work. π_global and π are at least the share of half a sample.
 
 **Traps:** their loop mixes π anew in every batch, on top of the last, so that after 44 batches it is 99 % the
 client's own: gamma = 1 is that limit. The weight of the distillation is 4 in their script and 1.5 in their code.
-Departure: their strong view also has AutoAugment's colours and shears, and their weak one rotations.
+Departures: their strong view also has AutoAugment's colours and shears, and their weak one rotations. They count
+rounds from 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -110,10 +111,11 @@ def holes(shape: tuple[int, ...], side: float, rng: np.random.Generator) -> NDAr
     """Return where inputs `(b, …)` are blanked: a square of each image, cut off at its edges, or single values."""
     if len(shape) < 4:
         return rng.random(shape) < side**2
-    blank = np.ones((shape[0], 1, 1, 1), dtype=bool)
+    blank, centres = np.ones((shape[0], 1, 1, 1), dtype=bool), rng.random((shape[0], 2))  # as many for each sample
     for axis in (2, 3):
         length = shape[axis]
-        ends = np.arange(length) - rng.integers(length, size=(shape[0], 1)) + round(side * length) // 2
+        centre = (centres[:, axis - 2, None] * length).astype(np.int64)
+        ends = np.arange(length) - centre + round(side * length) // 2
         inside = (ends >= 0) & (ends < round(side * length))
         blank = blank & np.expand_dims(inside, (1, 5 - axis))
     return np.broadcast_to(blank, shape)

@@ -10,7 +10,8 @@ v_k is the client's own model: it stays with the client, and is what the accurac
 with (`client_mean`). lam = 0 is local training alone; a large lam pulls v_k to x, and lr · lam must stay below 2.
 Each step takes two gradients.
 
-Departure: the authors may give v_k another number of steps than w_k.
+Departures: the authors may give v_k another number of steps than w_k. Their v_k start at the initial model, here
+at the x of the client's first round. They average clients equally, which is `average=uniform` here.
 """
 
 from dataclasses import dataclass

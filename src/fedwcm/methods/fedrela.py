@@ -6,6 +6,8 @@ guangzhengh/FedReLa (the authors' code).
     from the share `start` of the rounds on, the model at that time is sent next to x
     lr ← lr · slowdown                                     from then on
 
+Without an answer in the round before, both begin after the next round with one.
+
 `--method fedrela` selects this method with the loss `fedrela`, which changes the labels; in a configuration file,
 `method.name = "fedrela"` needs `loss.name = "fedrela"` next to it. Sending the model costs P more per client and
 round, and spares clients from keeping labels between rounds.
@@ -60,8 +62,7 @@ class FedReLa(LocalRates, FedAvg):
         return {"labeller": s["labeller"]} if s["relabels"] else {}
 
     def local_lr(self, ctx: Context) -> Floats:
-        late = ctx.round >= self.first_round(ctx.population)
-        return np.asarray(ctx.learning_rates * (self.slowdown if late else 1.0))
+        return np.asarray(ctx.learning_rates * (self.slowdown if "labeller" in ctx.message else 1.0))
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         x, s = super().update(x, s, uploads, cohort)

@@ -8,7 +8,8 @@ In a first phase, clients centre their features at the received model on their o
 groups of `group` samples, for each class c with n samples in a group,
 
     e_c = min(n, 1 / ‖mean of f/‖f‖‖²)                    samples that point the same way count once
-    E   ← memory · E + (1 − memory) · (1 + Σ_k e_k)       E / Σ E is the class distribution that is sent
+    E   ← memory · E + (1 − memory) · (1 + Σ_k e_k)       E / Σ E is the class distribution that is sent;
+                                                          the first sizes stand without memory, as in their code
 
 `--method fedyoyo` selects this method with the loss `fedyoyo`, which uses it. Clients upload C numbers more; the
 server sees only sums.
