@@ -82,6 +82,8 @@ FACTS = {
     "reads_losses": "power-of-choice",
     "corrects_prior": "balancefl class_weights fedlc fedyoyo grab ldam prior_ce vs",
     "follows_target": "prior_ce",
+    "averages_samples": "class_weights cross_entropy distillation fedlc fedloge fedntd fedproto fedrela fedrs "
+    "focal grab ldam moon prior_ce rucr vs",
 }
 """What the engine asks of a method or a loss, and which say yes."""
 

@@ -45,3 +45,10 @@ def test_fitted_tables_exceed_no_client_and_no_class(seed: int, beta: float) -> 
     sizes, stock = np.full(6, 10), np.array([33, 15, 9, 3])
     fitted = _fit_margins(prior, sizes, stock)
     assert (fitted.sum(axis=1) <= sizes * (1 + 1e-12)).all()
+    assert (fitted.sum(axis=0) <= stock * (1 + 1e-12)).all()
+
+
+def test_a_class_without_samples_changes_no_block_of_balancefl() -> None:
+    gap, none = labels_with([90, 0, 30, 20]), labels_with([90, 30, 20])
+    with_gap, without = (table(made("balancefl", 6, 1.0), labels) for labels in (gap, none))
+    assert np.array_equal(with_gap[:, [0, 2, 3]], without)

@@ -134,6 +134,20 @@ def test_noise_is_the_clients_and_the_rounds_own() -> None:
     assert ctx.prepared == {}
 
 
+def test_noise_is_the_same_from_features_in_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, objective = clusters(sizes=(41, 30), classes=3), BalanceFL(draws=3)
+    training, forward = (
+        make_trainer(FedAvg(), data.federation, mlp(), loss=objective),
+        SequentialForward(Network(mlp())),
+    )
+    x, _ = forward.network.initial()
+    shards = [data.federation.shard(0)]
+    ctx = context(x, training.clients(np.array([0]), shards), training.population)
+    whole = objective.prepare(BlockData(shards, forward, objective, {}, ctx), ctx)
+    monkeypatch.setattr("fedwcm.engine.oracle.CHUNK", 4)
+    torch.testing.assert_close(objective.prepare(BlockData(shards, forward, objective, {}, ctx), ctx), whole)
+
+
 def captured(labels: Tensor, counts: list[int], chance: Tensor, position: int = 0) -> Tensor:
     """The noise that reached the head: vector j of the ring is constant j + 1."""
     draws = len(chance)
@@ -308,7 +322,9 @@ def test_the_classifier_is_trained_and_not_only_what_is_below_it() -> None:
     training = make_trainer(FedGraB(), data.federation, mlp(), loss=GraB())
     network = training.forward.network
     start, _ = network.initial()
-    end = run_rounds(make_rounds(training, data.federation), 2)[-1][0].x
+    *_, (state, record) = run_rounds(make_rounds(training, data.federation), 2)
+    end, shares = state.x, state.method["shares"]
+    assert record.extra["tail_classes"] == float(FedGraB().tail(shares).sum())
     for name, moved in network.layout.unflatten(end - start).items():
         assert moved.abs().max() > 1e-3, name
 

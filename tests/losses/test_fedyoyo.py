@@ -67,6 +67,14 @@ def test_a_square_is_blanked_in_the_second_view_alone() -> None:
     assert holes((400, 50), 0.5, rngs[0]).mean() == pytest.approx(0.25, abs=0.02)
 
 
+def test_a_hole_has_the_size_that_it_is_asked_to_have_and_is_cut_off_at_the_edge() -> None:
+    blank = holes((500, 1, 8, 6), 0.5, np.random.default_rng(0))[:, 0]
+    rows, columns = blank.any(axis=2).sum(axis=1), blank.any(axis=1).sum(axis=1)
+    assert (rows.max(), columns.max()) == (4, 3)
+    assert np.bincount(rows)[4] > 250  # five of eight centres leave room for four rows
+    assert blank.any(axis=0).all()  # every place is blanked now and then
+
+
 def test_what_is_blanked_in_a_sample_does_not_depend_on_the_others_of_its_batch() -> None:
     for shape in ((1, 8, 6), (50,)):
         many, few = (holes((size, *shape), 0.5, np.random.default_rng(0)) for size in (9, 3))

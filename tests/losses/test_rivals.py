@@ -72,16 +72,16 @@ def test_logits_are_mapped_as_the_paper_says(case: str) -> None:
 
 def test_not_true_distillation_is_the_divergence_over_the_other_classes() -> None:
     outputs = view_of(numbers(2, 4, 5), 3)
-    losses, _ = value(FedNTD(beta=0.7, tau=2.0), outputs, batch_of(LABELS.tolist()), context_of(COUNTS.tolist()))
+    losses, _ = value(FedNTD(beta=0.7, tau=3.0), outputs, batch_of(LABELS.tolist()), context_of(COUNTS.tolist()))
     z, t = outputs.logits.numpy(), outputs.at(torch.zeros(3)).logits.numpy()
     for k in range(2):
         divergences = []
         for i, label in enumerate(LABELS[k]):
             others = [c for c in range(3) if c != label]
-            p, q = (np.exp(logits[k, i, others] / 2.0) for logits in (t, z))
+            p, q = (np.exp(logits[k, i, others] / 3.0) for logits in (t, z))
             p, q = p / p.sum(), q / q.sum()
             divergences.append(float((p * np.log(p / q)).sum()))
-        expected = cross_entropy(z[k], LABELS[k]) + 0.7 * 4.0 * np.mean(divergences)
+        expected = cross_entropy(z[k], LABELS[k]) + 0.7 * 9.0 * np.mean(divergences)
         assert float(losses[k]) == pytest.approx(expected)
 
 

@@ -281,6 +281,17 @@ def test_fedwmsam_trusts_momentum_less_the_more_clients_disagree_with_it(
     assert after == pytest.approx(0.75 * 0.3 + 0.25 * goal)
 
 
+def test_fedwmsam_believes_no_disagreement_above_2_and_takes_no_alpha_of_1() -> None:
+    method = FedWMSAM(alpha=0.3, alpha_rate=1.0)
+    s = method.init(torch.zeros(5, dtype=torch.float64), PEOPLE)
+    report = {"disagreement": np.array([9.0, -9.0, 0.4, 0.4])}
+    assert method.next_alpha(
+        s, cohort(np.ones(4, dtype=np.int64), np.ones(4, dtype=np.int64), report)
+    ) == pytest.approx(0.7)  # of 2, 0, 0.4 and 0.4
+    with pytest.raises(ValueError, match=r"alpha = 1\.0 is not allowed: it must be below 1"):
+        FedWMSAM(alpha=1.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MoFedSAMWCM(WCM, MoFedSAM):
     """MoFedSAM with client weights and adaptive alpha."""

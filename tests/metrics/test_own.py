@@ -55,6 +55,15 @@ def test_brier_is_a_distance_squared() -> None:
     assert brier(model_with([[0.8, 0.2], [0.3, 0.7]], [0, 0])) == pytest.approx((2 * 0.04 + 2 * 0.49) / 2)
 
 
+def test_probabilities_of_large_logits_are_finite() -> None:
+    labels, counts = np.array([0, 1]), np.ones(2, dtype=np.int64)
+    logits = np.array([[1000.0, 999.0], [-1000.0, -1000.0]], dtype=np.float32)
+    model = Evaluated(1, labels, logits, counts, torch.zeros(2, 1), None, nn.Identity)
+    np.testing.assert_allclose(
+        model.probabilities, [[1 / (1 + np.exp(-1)), 1 / (1 + np.exp(1))], [0.5, 0.5]], rtol=1e-6
+    )
+
+
 def test_a_class_without_test_samples_does_not_count() -> None:
     two = model_with([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]], [0, 1])
     assert auc(two) == 1.0
