@@ -65,7 +65,7 @@ def test_a_row_is_tuned_then_judged_and_nothing_is_run_twice(finished: Path) -> 
     assert {json.dumps(line["trial"]) for line in judged} == {best}
     assert "digits" in text
     assert "2 of 2 rows" in text
-    assert "storms (storms by season, nine classes): not run" in text
+    assert "storms (storms by season, nine classes): left out" in text
     before = file.read_bytes()
     assert run(finished) == text
     assert file.read_bytes() == before

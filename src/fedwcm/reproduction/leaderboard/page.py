@@ -44,7 +44,7 @@ def _not_run(plan: Plan, entries: Sequence[Entry]) -> list[str]:
     for name, task in plan.board.tasks.items():
         own = [entry for entry in entries if entry.task == name]
         done = sum(entry.runs_left() == 0 for entry in own)
-        what = "not run" if not done else f"{done} of {len(own)} rows"
+        what = f"{done} of {len(own)} rows" if done else "not run" if name in plan.tasks else "left out"
         lines.append(f"{name} ({task.about}): {what}")
     return lines
 
