@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
@@ -53,8 +54,7 @@ def check_method(cls: type[Method], options: dict[str, Any] | None = None, loss:
 
     Methods of this package must be documented as well (`DOCUMENTATION`).
     """
-    of_this_package = cls.__module__.startswith("fedwcm.")
-    for check in (*CHECKS, *DOCUMENTATION) if of_this_package else CHECKS:
+    for check in (*CHECKS, *DOCUMENTATION) if cls.__module__.startswith("fedwcm.") else CHECKS:
         check(cls, options or {}, loss or CrossEntropy())
 
 
@@ -125,6 +125,7 @@ def check_hooks_change_none_of_their_arguments(cls: type[Method], options: dict[
     """Check that what hooks are given is the same after the call, and running a round again gives the same."""
 
     def watch(name: str, hook: Hook) -> Hook:
+        @wraps(hook)
         def call(self: Method, *arguments: Any) -> Any:
             before = [torch.as_tensor(value).clone() for _, value in _parts_of(arguments)]
             result = hook(self, *arguments)

@@ -11,6 +11,7 @@ import fedwcm
 from fedwcm.api import choice
 from fedwcm.cli import main
 from fedwcm.config.recipes import CANDIDATES
+from fedwcm.experiment.build import run_data
 
 DATA: Any = {"dataset": "digits", "clients": 8, "imbalance": 0.1}
 SMALL: Any = DATA | {"rounds": 2, "epochs": 1, "participation": 0.5}
@@ -20,7 +21,8 @@ def test_auto_runs_the_candidate_with_the_best_mean_over_draws_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = [(0.0, 0.9, 0.1, 0.5, 0.2), (0.0, 0.1, 0.1, 0.6, 0.2)]
-    monkeypatch.setattr(choice, "_validate", lambda _, draw: dict(zip(CANDIDATES, scores[draw], strict=True)))
+    drawn = iter(scores)
+    monkeypatch.setattr(choice, "_validate", lambda *_: dict(zip(CANDIDATES, next(drawn), strict=True)))
     result = fedwcm.run("auto[draws=2]", val_fraction=0.2, out=tmp_path / "run", report=False, **SMALL)
     assert result.config.title == "fedwcm-natural"
     assert result.summary.rounds == 2
@@ -57,7 +59,7 @@ def test_candidates_are_compared_early_on_as_many_draws_as_there_are(caplog: pyt
 def test_no_diverged_candidate_wins() -> None:
     config = fedwcm.run("fedavg", val_fraction=0.2, **SMALL | {"rounds": 1}).config
     wild = replace(config, local=replace(config.local, lr=1e12, clip=None))
-    scores = choice._validate({"fedavg": config, "wild": wild}, 1)
+    scores = choice._validate({"fedavg": config, "wild": wild}, run_data(config))
     assert scores["wild"] == 0.0 < scores["fedavg"] < 1
 
 

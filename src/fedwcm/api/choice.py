@@ -10,7 +10,7 @@ from fedwcm.config.schema import Component, Config
 from fedwcm.core.checks import require_allowed
 from fedwcm.core.ranges import Count, PositiveShare
 from fedwcm.engine.rounds import DivergedError
-from fedwcm.experiment.build import run_data
+from fedwcm.experiment.build import RunData, run_data
 from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.experiment.start import start
 
@@ -45,10 +45,15 @@ def choose_recipe(chosen: Component, describe: Callable[[str], Config]) -> str:
     configs = {name: _shorten(describe(name), choice.share) for name in CANDIDATES}
     first = configs[CANDIDATES[0]]
     draws = choice.draws if first.data.draws_validation else 1
-    LOG.info(f"auto: {draws * len(configs)} runs of {first.run.rounds} rounds come before the run itself")
     totals = dict.fromkeys(CANDIDATES, 0.0)
     for draw in range(draws):
-        scores = _validate(configs, draw)
+        drawn = {name: _with_draw(config, draw) for name, config in configs.items()}
+        data = run_data(drawn[CANDIDATES[0]])  # candidates differ in the method, the loss and the batches only
+        if data.val is None:
+            raise ValueError("method = 'auto' chooses on validation data: give val_fraction, or val_clients")
+        if draw == 0:
+            LOG.info(f"auto: {draws * len(configs)} runs of {first.run.rounds} rounds come before the run itself")
+        scores = _validate(drawn, data)
         totals = {name: total + scores[name] for name, total in totals.items()}
         if draws > 1:
             LOG.info(f"auto: draw {draw + 1} of {draws} of validation data: {_format_scores(scores)}")
@@ -64,14 +69,14 @@ def _shorten(config: Config, share: float) -> Config:
     return replace(config, run=replace(config.run, rounds=rounds, eval_every=rounds, patience=0, track=()))
 
 
-def _validate(configs: Mapping[str, Config], draw: int) -> dict[str, float]:
-    """Return what each candidate reaches on a draw of validation data; 0 if it diverges."""
-    drawn = {name: replace(config, data=replace(config.data, val_draw=draw)) for name, config in configs.items()}
-    data = run_data(drawn[CANDIDATES[0]])  # candidates differ in the method, the loss and the batches only
-    if data.val is None:
-        raise ValueError("method = 'auto' chooses on validation data: give val_fraction, or val_clients")
+def _with_draw(config: Config, draw: int) -> Config:
+    return replace(config, data=replace(config.data, val_draw=draw))
+
+
+def _validate(configs: Mapping[str, Config], data: RunData) -> dict[str, float]:
+    """Return what each candidate reaches on the validation part of these data; 0 if it diverges."""
     scores = {}
-    for name, config in drawn.items():
+    for name, config in configs.items():
         try:
             summary = start(config, None, resume=False, data=data).summary
             score = None if summary is None else summary.number(VALIDATION_METRICS[config.run.select_by])

@@ -20,7 +20,7 @@ from fedwcm.config.settings import (
     read_toml,
     to_dotted,
 )
-from fedwcm.core.checks import unknown
+from fedwcm.core.checks import require, unknown
 from fedwcm.core.ranges import field_ranges
 from fedwcm.utils.field_types import field_types, flag_names
 
@@ -157,6 +157,8 @@ def settings_from(
         merged = overlay(merged, component_settings("method", method))
     elif method is not None:
         merged = overlay(merged, {**method_settings(method), "run.name": method})
+    allowed = "a mapping of dotted options, such as {'local.lr': 0.1}"
+    require(settings is None or isinstance(settings, Mapping), "settings", settings, allowed)
     short, dotted = _settings_of_flags(flags), dict(settings or {})
     merged = overlay(merged, merge_once([*short.items(), *dotted.items()]))
     return _rename_changed(method, merged) if isinstance(method, str) else merged
