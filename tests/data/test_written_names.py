@@ -33,7 +33,7 @@ def test_labels_and_clients_that_are_written_differently_are_different(
 @pytest.mark.parametrize("texts", [["0,5", "1,25", "3"], ["1,234,567", "12,345", "1,000.5"], ["-0,5", "", "+1,0"]])
 def test_numbers_with_commas_are_no_categories(texts: list[str], tmp_path: Path) -> None:
     pd.DataFrame({"x": texts * 4, "kind": [0, 1] * 6}).to_csv(tmp_path / "own.csv", index=False)
-    with pytest.raises(ValueError, match=r"'x' writes numbers with commas .*write them with points"):
+    with pytest.raises(ValueError, match=r"'x' writes numbers with commas .*write decimals with a point"):
         load_dataset(tmp_path / "own.csv", label="kind")
 
 

@@ -216,7 +216,7 @@ def _warn_of_unvalidated(dataset: Dataset, rows: Ints, val_rows: Ints) -> None:
     missing = ~np.isin(left, dataset.y_train[val_rows])
     if missing.any():
         names = quote_names([dataset.classes[code] for code in left[missing]])
-        more = "; choose a larger val_fraction" if counts[missing].max() > 1 else ""
+        more = "; choose a larger share for validation" if counts[missing].max() > 1 else ""
         text = f"{dataset.name}: no validation sample of class {names}"
         warnings.warn(f"{text}: metrics on validation data are those of the other classes{more}", stacklevel=2)
 

@@ -1,6 +1,7 @@
 """Read what clients send without trusting it: every field has a type and a range, and errors say what is wrong."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -26,7 +27,8 @@ def refuse_error(reply: Message) -> None:
     """Raise an UnusableError with what went wrong at the client, or on the way."""
     if reply.has_error():
         lines = (reply.error.reason or "").strip().splitlines() or ["no reason given"]
-        raise UnusableError(f"error {reply.error.code}: {lines[-1][:300]}", Fault.FAILED)
+        words = re.sub(r"^<class '[\w.]+'>:<'|'>$", "", lines[-1])  # as Flower quotes the app's error
+        raise UnusableError(f"error {reply.error.code}: {words[:300]}", Fault.FAILED)
     if not reply.has_content():
         raise UnusableError("its answer is empty")
 

@@ -168,7 +168,7 @@ def _refuse_numbers(where: str, name: str, texts: NDArray[Any]) -> None:
     if with_comma and len(with_comma) == (~numeric).sum():
         raise ValueError(
             f"{where}: column {name!r} writes numbers with commas (for example {with_comma[0]!r:.100}), and each "
-            "would be a category: write them with points"
+            "would be a category: write decimals with a point, thousands without a comma"
         )
     if numeric.any():
         bad = str(values[~numeric][0]) if not numeric.all() else str(values[0])

@@ -93,6 +93,10 @@ def _read(path: Path) -> dict[int, int]:
     return pairs
 
 
+LONGEST_LIST = 1000
+"""Most characters of the reasons why nodes are not used."""
+
+
 def usual_of_others(values: Floats) -> Floats:
     """Return, for each entry, the lower median of all others; 0 for a single one."""
     if len(values) < 2:
@@ -137,8 +141,9 @@ class ClientDirectory:
     @property
     def _refusals(self) -> str:
         """A remark on connected nodes that are not used, of which one may be a client that is missing."""
-        reasons = list(self._refused.values())
-        return f"; nodes that are connected and not used: {len(reasons)}, since {reasons[-1]}" if reasons else ""
+        reasons = "; or ".join(dict.fromkeys(map(str, self._refused.values())))
+        count = len(self._refused)
+        return f"; nodes that are connected and not used: {count}, since {reasons[:LONGEST_LIST]}" if count else ""
 
     def continue_with(self, clients: int, first_samples: Mapping[int, int]) -> None:
         """Take the clients of a run that began before; not all of them need to be connected yet."""
