@@ -1,13 +1,23 @@
 """The benchmark of natural tails: what its tables weigh, and the ideas that it measured."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.natural import second
 from benchmarks.natural.leads import AbsentShifted, RowsByClass, WarmStart
-from benchmarks.natural.run import curve
-from benchmarks.natural.second_tables import as_fitted, as_trained, at_best, tails_of
-from benchmarks.natural.tables import reached
+from benchmarks.natural.run import curve, finished
+from benchmarks.natural.second_tables import as_fitted, as_trained, at_best, print_tables, tails_of
+from benchmarks.natural.tables import (
+    by_tail,
+    print_follows,
+    print_leads,
+    print_limits,
+    print_phase,
+    reached,
+    with_auto,
+)
 
 import fedwcm
 from fedwcm.losses.prior_ce import PriorCE
@@ -72,3 +82,17 @@ def test_an_idea_without_effect_is_its_base() -> None:
 def test_a_warm_start_has_the_momentum_grow_in() -> None:
     history = fedwcm.run(WarmStart(adaptive=False), **SMALL).history
     assert [record.number("alpha") for record in history] == pytest.approx([1.0, 1 / 2, 1 / 3])
+
+
+def test_the_pages_have_the_tables_that_the_kept_runs_make(capsys: pytest.CaptureFixture[str]) -> None:
+    print_phase(with_auto(by_tail(finished("judge"))), "test")
+    for show in (print_follows, print_leads, print_limits):
+        show()
+    print_tables(second.finished("draws"), second.finished("judge"))
+    made = table_rows(capsys.readouterr().out)
+    pages = [Path("docs/results", name).read_text(encoding="utf-8") for name in ("natural.md", "natural-auto.md")]
+    assert table_rows("\n".join(pages)) == made
+
+
+def table_rows(text: str) -> set[str]:
+    return {line for line in text.splitlines() if line.startswith("| ")}

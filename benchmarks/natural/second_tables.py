@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from benchmarks.natural.arms import JUDGED, RACE, TRIED
-from benchmarks.natural.tables import NATURAL, Curve, print_table
+from benchmarks.natural.tables import NATURAL, Curve, interval, print_table
 
 Record = dict[str, Any]
 Runs = Mapping[tuple[str, str, int, int], Record]
@@ -185,7 +184,7 @@ def _print_wish(title: str, tails: Sequence[Tail], weight: float, strength: Stre
         base = tail.reached_by(dict.fromkeys(tail.seeds, "fedavg"), weight, strength)
         reached = [tail.reached_by(tail.picks(rule, weight), weight, strength) for rule in RULES]
         best, highest_mean = tail.best(weight, strength)
-        cells = [f"{base.mean():.3f}", f"{reached[0].mean():.3f}", _interval(100 * (reached[0] - base))]
+        cells = [f"{base.mean():.3f}", f"{reached[0].mean():.3f}", interval(100 * (reached[0] - base))]
         others = [f"{values.mean():.3f}" for values in reached[1:]]
         rows[tail.name] = [
             *cells,
@@ -222,11 +221,6 @@ def _print_calibration(tails: Sequence[Tail]) -> None:
         base = [tail.runs[tail.name.removesuffix(NATURAL), "fedavg", seed, 0] for seed in tail.seeds]
         rows[tail.name] = [f"{np.mean([r['calibrated'][tail.mix] for r in each]):.3f}" for each in (errors, base)]
     print_table("calibration error after --calibrate, for the mix of the test", ["`auto`", "FedAvg"], rows)
-
-
-def _interval(points: Any) -> str:
-    reach = student.ppf(0.975, len(points) - 1) * points.std(ddof=1) / len(points) ** 0.5
-    return f"{points.mean():+.1f} ± {reach:.1f}".replace("-", "−")
 
 
 def _points(difference: float) -> str:

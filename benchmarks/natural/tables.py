@@ -1,6 +1,6 @@
 """Print the tables of docs/results/natural.md: `python -m benchmarks.natural.tables judge`.
 
-Beside `judge`: `choose`, the same on validation data; `leads` and `limits`, see their functions.
+Beside `judge`: `choose`, the same on validation data; `follows`, `leads` and `limits`, see their functions.
 Every arm is shown as it was trained, and with log p subtracted from its logits at the strength that is best on
 validation data; then its curve, at all strengths. `auto` is the best of four arms on validation data.
 """
@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
-from benchmarks.natural.arms import CANDIDATES, COMPARED
+from benchmarks.natural.arms import CANDIDATES, COMPARED, JUDGED
 from benchmarks.natural.run import STRENGTHS, finished
 from benchmarks.natural.sets import FILES
 
@@ -125,6 +126,34 @@ def print_phase(done: dict[Key, Record], part: str) -> None:
     print(f"\nseeds: {len(seeds)}")
 
 
+FOLLOWS = {
+    "`auto`": "auto",
+    "`fedwcm+longtail`": "fedwcm+",
+    "`fedwcm-natural`": "fedwcm-x H N",
+    "`fedwcm-natural-balanced`": "fedwcm-x H N half",
+}
+"""What the page says of recipes, and the arms that they are."""
+
+
+def print_follows() -> None:
+    """Print how far recipes are above FedAvg on test data, each at its fitted strength, and `auto` below the best."""
+    done = with_auto(finished("judge"))
+    arms = {arm: {name: _judged(done, name, arm) for name in FILES} for _, arm, _ in done}
+    rows = {
+        f"{label} − FedAvg": [interval(100 * (arms[arm][name] - arms["fedavg"][name])) for name in FILES]
+        for label, arm in FOLLOWS.items()
+    }
+    best = {name: max(arms[arm][name].mean() for arm in JUDGED) for name in FILES}
+    rows["`auto` − best"] = [_points([arms["auto"][name].mean() - best[name]]) for name in FILES]
+    print_table("balanced accuracy at the fitted strength, in points", list(FILES), rows)
+
+
+def _judged(done: dict[Key, Record], name: str, arm: str) -> NDArray[np.float64]:
+    """Return the balanced accuracy on test data of an arm with each seed."""
+    runs = [done[name, arm, seed] for seed in sorted({seed for *_, seed in done})]
+    return np.array([run["test"][fitted(run)]["balanced"] for run in runs])
+
+
 def print_leads() -> None:
     """Print how far each idea is above the arm that lacks it, on validation data at the fitted strength."""
     done = finished("choose")
@@ -143,6 +172,12 @@ def print_leads() -> None:
 
 def _gain(one: Record, other: Record) -> float:
     return float(one["val"][fitted(one)]["balanced"] - other["val"][fitted(other)]["balanced"])
+
+
+def interval(points: NDArray[np.float64]) -> str:
+    """Return the mean over seeds, and the half width of its 95 % interval."""
+    reach = student.ppf(0.975, len(points) - 1) * points.std(ddof=1) / len(points) ** 0.5
+    return f"{points.mean():+.1f} ± {reach:.1f}".replace("-", "−")
 
 
 def _points(gains: Sequence[float]) -> str:
@@ -179,7 +214,7 @@ def _signed(values: NDArray[np.float64]) -> str:
 def main() -> None:
     """Print what is asked for."""
     asked = sys.argv[1]
-    views = {"leads": print_leads, "limits": print_limits}
+    views = {"follows": print_follows, "leads": print_leads, "limits": print_limits}
     if asked in views:
         views[asked]()
     else:
