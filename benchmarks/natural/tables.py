@@ -136,7 +136,7 @@ FOLLOWS = {
 
 
 def print_follows() -> None:
-    """Print how far recipes are above FedAvg on test data, each at its fitted strength, and `auto` below the best."""
+    """Print how far recipes are above FedAvg on test data, at fitted strengths, and `auto` below the best arm."""
     done = with_auto(finished("judge"))
     arms = {arm: {name: _judged(done, name, arm) for name in FILES} for _, arm, _ in done}
     rows = {

@@ -137,10 +137,11 @@ def test_of_new_data_every_row_is_tested_and_the_command_says_how_many(
     new = table(tmp_path / "new.csv", 123, 2)
     assert fedwcm.evaluate(trained / "run", new).samples == 123
     assert main(["evaluate", str(trained / "run"), "--dataset", str(new), "--label", "activity"]) == 0
-    assert "tested on all 123 rows" in capsys.readouterr().out
-    drawn = fedwcm.evaluate(trained / "run", new, test_fraction=0.5)
-    assert drawn.rows == "drawn"
-    assert 55 < drawn.samples < 68
+    shown = capsys.readouterr().out
+    assert "tested on all 123 rows" in shown
+    assert "5 of the 5 clients tested here trained the model" in shown
+    assert fedwcm.evaluate(trained / "run", new, mix="client").client_accuracy is not None
+    assert fedwcm.evaluate(trained / "run", new, drop=["person"]).trained_clients is None
 
 
 def test_of_data_with_parts_the_test_part_is_tested_also_if_it_is_all_there_is(

@@ -130,6 +130,7 @@ def test_a_run_out_of_patience_stops_there_and_says_so(
     printed = capsys.readouterr()
     assert f"stopped after round {stop} of 30" in printed.out
     assert (printed.out + printed.err).count("stopped after round") == 1
+    assert f"(balanced accuracy {folder.summary().val_balanced_accuracy:.4f})" in printed.out
     assert folder.summary().stopped is not None
     assert folder.summary().rounds == stop < 30
     folder.summary_file.unlink()  # killed before the summary was written

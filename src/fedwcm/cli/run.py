@@ -140,6 +140,7 @@ def _print_summary(result: "Result", page: Path) -> None:
     from rich.text import Text
 
     from fedwcm.cli.common import console
+    from fedwcm.experiment.records import VALIDATION_METRICS
     from fedwcm.reports.warnings import still_rising
 
     summary, screen = result.summary, console()
@@ -150,7 +151,12 @@ def _print_summary(result: "Result", page: Path) -> None:
     if (readings := _readings(result.config.method.options)) is not None:
         print(readings)
     if summary.selected_round is not None:
-        print(f"kept is the model of round {summary.selected_round}, the best on the validation data")
+        metric = result.config.run.select_by
+        value = summary.number(VALIDATION_METRICS[metric])
+        print(
+            f"kept is the model of round {summary.selected_round}, the best on the validation data "
+            f"({metric.replace('_', ' ')} {value:.4f})"
+        )
     if summary.stopped:
         print(f"stopped {summary.stopped}")
     if (rising := still_rising(result.history)) is not None:
@@ -180,7 +186,7 @@ _HEADLINES = {
     "final accuracy": ("final_accuracy", "of the last round, each test row counts once"),
     "best": ("best_accuracy", "of all rounds, chosen on the test data"),
     "selected accuracy": ("selected_accuracy", "of the round chosen on the validation data"),
-    "validation": ("val_accuracy", "of that round, on the validation data"),
+    "validation": ("val_accuracy", "accuracy of that round on the validation data"),
     "training set": ("train_set_accuracy", "on all training data"),
 }
 """Names, keys and meanings of the numbers that are printed."""

@@ -78,6 +78,12 @@ class ReadOptions:
         """The label's column: the one that is named, else the schema's."""
         return self.label if self.label is not None or self.known is None else self.known.label
 
+    def client_among(self, columns: Sequence[str]) -> str | None:
+        """Return the client's column: the one that is named, else the schema's where labelled rows have it."""
+        if self.client is not None or self.known is None or not self.labelled:
+            return self.client
+        return self.known.client if self.known.client in columns and self.known.client not in self.drop else None
+
     @property
     def text_columns(self) -> frozenset[str]:
         """The columns that hold text, as a schema tells; their values in a new file may look like others."""
@@ -91,7 +97,8 @@ class ReadOptions:
     @property
     def name_columns(self) -> frozenset[str]:
         """The columns whose values are names: of clients, groups, rows and, if no schema knows them, classes."""
-        names = (self.label if self.known is None else None, self.client, self.group, self.id)
+        label, client = (self.label, None) if self.known is None else (None, self.known.client)
+        names = (label, client, self.client, self.group, self.id)
         return frozenset(name for name in names if name is not None)
 
     @property

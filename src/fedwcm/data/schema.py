@@ -41,6 +41,7 @@ class Encoding:
         columns: the columns of a table, in the order of the inputs.
         image: the column that holds images, instead.
         label: the column of the label.
+        client: the column of the clients; a labelled table that has it too is read with its clients.
         ignored: columns of the training table that are not inputs: they may be absent from other tables.
         image_size: the side of the square that images are brought to; None for images as they are.
     """
@@ -48,6 +49,7 @@ class Encoding:
     columns: tuple[Column, ...] = ()
     image: str | None = None
     label: str | None = None
+    client: str | None = None
     ignored: tuple[str, ...] = ()
     image_size: int | None = None
 

@@ -58,7 +58,8 @@ def read_hub_splits(where: str, splits: Mapping[str, Any], options: ReadOptions)
         training = np.arange(len(leading)) if drawn is None else drawn[0]
         columns = fit_columns(where, tables["train"], features, training, options.impute)
         ignored = tuple(name for name in leading.column_names if name not in (*features, image, roles["label"]))
-        encoding = Encoding(columns, image, roles["label"], ignored, options.size if image else None)
+        size = options.size if image else None
+        encoding = Encoding(columns, image, roles["label"], options.client, ignored, size)
     parts = {}
     for part, name in names.items():
         if encoding.image is None:
@@ -89,7 +90,7 @@ def _find_columns(
     label, names = options.label_column, list(columns)
     if options.labelled:
         label = find_label(where, label or _find_only(where, columns, "ClassLabel", "pass --label NAME"), names)
-    others = {"client": options.client, "group": options.group, "id": options.id}
+    others = {"client": options.client_among(names), "group": options.group, "id": options.id}
     roles = {role: find_column(where, name, names) for role, name in others.items() if name is not None}
     roles = {"label": label, **roles} if options.labelled and label is not None else roles
     if options.known is not None:

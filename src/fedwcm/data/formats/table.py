@@ -186,7 +186,8 @@ def find_roles(where: str, columns: Sequence[str], options: ReadOptions) -> Role
     """Return which columns hold the label, the client and the part."""
     label = options.label_column
     roles = {"label": find_label(where, label, columns)} if options.labelled else {}
-    others = {"client": options.client, "group": options.group, "split": options.split, "id": options.id}
+    client = options.client_among(columns)
+    others = {"client": client, "group": options.group, "split": options.split, "id": options.id}
     taken = (label, *others.values(), *options.drop)
     for role, name in others.items():
         if name is not None:
@@ -220,11 +221,11 @@ def find_encoding(
         if passed_over := [name for name in chosen if name not in images]:
             text = f"{where}: column {images[0]!r} holds images, so {quote_names(passed_over)} are ignored"
             warnings.warn(text, stacklevel=4)
-        return Encoding((), images[0], label, ignored, options.size)
+        return Encoding((), images[0], label, options.client, ignored, options.size)
     if options.image_size is not None:
         raise ValueError(f"{where}: --image-size {options.image_size} is given, but no column holds images")
     fitted = fit_columns(where, table, chosen, training, options.impute)
-    return Encoding(fitted, None, label, ignored)
+    return Encoding(fitted, None, label, options.client, ignored)
 
 
 def read_features(where: str, table: Any, encoding: Encoding, *, trained: bool) -> NDArray[Any]:
