@@ -54,6 +54,13 @@ def test_clients_that_disagree_gain_by_fine_tuning(layers: str, folder: Path) ->
     assert not (folder / "personalized.json").exists()
 
 
+@pytest.mark.parametrize("method", ["fedwcm+longtail", "fedetf"])
+def test_a_model_with_scaled_logits_is_fine_tuned(method: str, folder: Path, tmp_path: Path) -> None:
+    result = fedwcm.run(method, dataset=folder.parent / "people.npz", out=tmp_path / "run", report=False, **SMALL)
+    before = fedwcm.personalize(result).client_accuracy_before
+    assert before == pytest.approx(result.summary.client_accuracy)
+
+
 class MyMethod(fedwcm.Method):
     """A method that nobody can import."""
 

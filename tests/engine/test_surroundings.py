@@ -2,9 +2,10 @@
 
 import logging
 import multiprocessing
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedwcm.core.types import Context, Report, State, Vec
 
 Y = np.arange(120) % 3
 X = (np.random.default_rng(0).normal(size=(120, 5)) + np.eye(5)[Y]).astype(np.float32)
+OWNED = {"x": X, "y": Y, "client": np.array(["a", "b", "c", "d"]).repeat(30)}
 
 
 def losses(method: Any = "fedcm", **options: Any) -> list[tuple[float | None, float | None]]:
@@ -47,6 +49,40 @@ def test_another_default_dtype_changes_nothing_and_is_put_back() -> None:
         assert torch.get_default_dtype() == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def uses(folder: Path) -> list[float]:
+    """What a trained model is used for, as numbers."""
+    weights = next(fedwcm.load_model(folder).parameters())
+    assert weights.dtype == torch.float32
+    assert not weights.is_inference()
+    fedwcm.export(folder, "torchscript", folder / "model.pt")
+    return [
+        fedwcm.calibrate(folder, OWNED),
+        fedwcm.choose_operating_point(folder, "recall:0=0.9", OWNED)["0"],
+        fedwcm.evaluate(folder, OWNED).test_loss,
+        fedwcm.predict(folder, X).probabilities[0, 0].item(),
+        fedwcm.personalize(folder, OWNED).after["client_mean"],
+    ]
+
+
+@pytest.mark.parametrize("mode", [*MODES, float64])
+def test_ambient_modes_change_nothing_that_a_model_is_used_for(
+    mode: Callable[[], AbstractContextManager[object]], tmp_path: Path
+) -> None:
+    fedwcm.run(dataset=OWNED, participation=1.0, rounds=2, val_fraction=0.2, out=tmp_path / "run", report=False)
+    plain = uses(tmp_path / "run")
+    with mode():
+        assert uses(tmp_path / "run") == pytest.approx(plain, rel=1e-5)
 
 
 class Tempered(nn.Module):

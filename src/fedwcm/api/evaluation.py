@@ -15,6 +15,7 @@ from fedwcm.api.mix import CLIENT, Mix
 from fedwcm.api.own_rows import own_rows, refuse_reading
 from fedwcm.api.trained import Trained, load_trained
 from fedwcm.core.checks import require
+from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.core.types import Floats
 from fedwcm.data import load_rows
 from fedwcm.data.raw import InferenceRows
@@ -88,6 +89,7 @@ class EvaluationRecord(JsonRecord):
     client_accuracy: Mapping[str, float] | None = optional()
 
 
+@default_torch_modes()
 def evaluate(
     folder: Folder,
     dataset: DataLike | None = None,
@@ -259,6 +261,7 @@ class Predictions:
                 writer.writerow(csv_cells([name, label, *(f"{p:.6g}" for p in row)]))
 
 
+@default_torch_modes()
 def predict(
     folder: Folder,
     data: DataLike | Array,

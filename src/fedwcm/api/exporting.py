@@ -19,6 +19,7 @@ from fedwcm.api.arguments import Folder, ModelLike
 from fedwcm.api.mix import Mix, require_one_mix
 from fedwcm.api.trained import load_trained, read_model_facts, schema_of
 from fedwcm.core.checks import require, unknown
+from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.experiment.files import replacing
 from fedwcm.experiment.folder import RunFolder
 from fedwcm.models.facts import ModelFacts
@@ -36,6 +37,7 @@ Run = Callable[[Tensor], NDArray[np.float32]]
 """Gives the logits of raw inputs."""
 
 
+@default_torch_modes()
 def export(
     folder: Folder,
     format: Format,

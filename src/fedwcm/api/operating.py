@@ -14,6 +14,7 @@ from fedwcm.api.arguments import ClientsLike, DataLike, Folder, ModelLike
 from fedwcm.api.own_rows import validation_rows
 from fedwcm.api.trained import Trained, load_trained
 from fedwcm.core.checks import require, unknown
+from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.core.types import Floats, Ints
 from fedwcm.data import load_rows
 from fedwcm.engine.evaluate import CHUNK
@@ -35,6 +36,7 @@ MARGIN = 1e-6
 POINTS = "balanced, accuracy, recall:CLASS=0.9, cost:FILE, or none"
 
 
+@default_torch_modes()
 def calibrate(
     folder: Folder,
     dataset: DataLike | None = None,
@@ -73,6 +75,7 @@ def calibrate(
     return facts.temperature
 
 
+@default_torch_modes()
 def choose_operating_point(
     folder: Folder,
     point: str,

@@ -16,16 +16,19 @@ from fedwcm.config.schema import Component, Config
 from fedwcm.config.settings import FineTuning
 from fedwcm.core.batch import Shard
 from fedwcm.core.method import Method
+from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.core.types import Context, Floats, GradientOracle, Layout, State, Vec
 from fedwcm.engine.client import Broadcast, ClientTrainer
 from fedwcm.engine.evaluate import evaluate
 from fedwcm.experiment.build import Experiment, build
 from fedwcm.experiment.folder import RunFolder
+from fedwcm.experiment.model_file import read_model
 from fedwcm.experiment.records import PersonalizationRecord
 from fedwcm.metrics.clients import OnOwnSamples, name_accuracies, spread_over_clients
 from fedwcm.privacy.options import PrivacyOptions
 
 
+@default_torch_modes()
 def personalize(
     folder: Folder,
     dataset: DataLike | None = None,
@@ -66,7 +69,7 @@ def personalize(
     try:
         if experiment.facts.fingerprint != trained.facts.fingerprint:
             raise ValueError(f"these are not the data that the run in {run_folder.path} was trained on")
-        experiment.network.module.load_state_dict(trained.module.state_dict())
+        experiment.network.module.load_state_dict(read_model(run_folder))
         record = _fine_tuned(experiment, options, *experiment.network.initial())
     finally:
         experiment.rounds.backend.close()

@@ -13,6 +13,7 @@ from fedwcm.api.arguments import Folder, ModelLike
 from fedwcm.api.mix import CLIENT, Mix, client_shifts, is_of_client, mix_shift, require_one_mix
 from fedwcm.config.schema import Component
 from fedwcm.core.batch import Inputs
+from fedwcm.core.torch_rng import default_torch_modes
 from fedwcm.core.types import State
 from fedwcm.data.inputs import Normalizer, are_small, model_inputs, warn_of_other_scale
 from fedwcm.data.objects import as_array
@@ -28,6 +29,7 @@ from fedwcm.models.facts import ModelFacts
 from fedwcm.models.predictor import predictor
 
 
+@default_torch_modes()
 def load_model(
     folder: Folder, *, model: ModelLike | None = None, trust: bool = False, mix: Mix | None = None
 ) -> nn.Module:
