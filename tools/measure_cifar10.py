@@ -2,7 +2,7 @@
 
 fedwcm reproduce table4 --only beta=0.1,0.6 --only imbalance=0.1,0.01 --methods "fedavg,fedcm-nominal,fedcm,fedwcm,
     fedwcm+longtail,balancefl,fedgrab" --fraction 0.3 --set model.name=cnn --jobs 2 --backend sequential
-fedwcm reproduce table4 --only imbalance=0.1 --only beta=0.1 --seeds 0 --fraction 0.1 --set model.width=16
+fedwcm reproduce table4 --only imbalance=0.1 --only beta=0.1,0.6 --seeds 0 --fraction 0.3 --set model.width=16
     --methods "fedavg,fedcm-nominal,fedcm,fedwcm,fedwcm[alpha_rule=discrepancy],fedwcm+longtail" --jobs 2
 python -m tools.measure_cifar10
 """
@@ -45,7 +45,7 @@ RESNETS = {
 EARLY = 25
 """Rounds of the stored runs of the whole ResNet-18."""
 
-NARROW_FRACTION = 0.1
+NARROW_FRACTION = 0.3
 """Share of the paper's rounds of those of width 16."""
 
 SEEDS = (0, 1, 2)
