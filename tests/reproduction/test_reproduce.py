@@ -295,6 +295,24 @@ def test_the_list_has_every_preset_and_counts_what_is_done(
     assert "table1" in capsys.readouterr().err
 
 
+def test_runs_in_several_processes_say_which_of_all_come_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedwcm.reproduction.command.run_all", lambda *_: [])
+    lines: list[str] = []
+    reproduce(
+        "figure10",
+        dataset=["digits"],
+        methods=["FedAvg"],
+        seeds=[0, 1, 2],
+        results=tmp_path,
+        work=tmp_path / "work",
+        jobs=2,
+        say=lines.append,
+    )
+    assert lines[1:] == ["runs 1 to 8 of 12", "runs 9 to 12 of 12"]
+
+
 def test_missing_data_is_named_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDWCM_NATURAL", str(tmp_path))
     with pytest.raises(ValueError, match="set FEDWCM_NATURAL to the folder"):

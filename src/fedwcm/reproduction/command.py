@@ -196,7 +196,11 @@ def reproduce(
         working.store_finished(cells, store)
         left = [cell for cell in cells if store.find(cell) is None]
         say(f"{preset.title}: {len(cells)} runs, {len(cells) - len(left)} done, {_forecast(left, store)}")
-        for batch in _batches([] if pages_only else left, jobs):
+        waiting = [] if pages_only else left
+        for batch in _batches(waiting, jobs):
+            if len(batch) < len(waiting) and jobs > 1:  # the display counts the runs of a batch
+                first = waiting.index(batch[0]) + 1
+                say(f"runs {first} to {first + len(batch) - 1} of {len(waiting)}")
             try:
                 run_all([_run(cell, working, backend) for cell in batch], jobs, progress_maker(progress))
             finally:
