@@ -249,14 +249,14 @@ def test_the_winners_are_judged_by_seeds_that_the_search_has_not_seen(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("select_by", "name", "values"),
+    ("select_by", "names", "values", "tested"),
     [
-        ("accuracy", "val_accuracy", [0.9, 0.85]),
-        ("balanced_accuracy", "val_balanced_accuracy", [0.5, 0.75]),
+        ("accuracy", "val_accuracy,test_accuracy", [0.9, 0.85], "0.6000"),
+        ("balanced_accuracy", "val_balanced_accuracy,balanced_accuracy", [0.5, 0.75], "0.4000"),
     ],
 )
 def test_the_metric_that_selects_a_round_chooses_the_options(
-    select_by: str, name: str, values: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    select_by: str, names: str, values: list[float], tested: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One setting is better by accuracy, the other by balanced accuracy."""
     lines: list[float] = []
@@ -265,7 +265,7 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
     def start(asked: Any, folder: Any, *, progress: Any, **_: Any) -> Any:
         measured = dict(zip(("val_accuracy", "val_balanced_accuracy"), next(pairs), strict=True))
         progress.round(1, round_record(1, **measured))
-        return SimpleNamespace(outcome=summary(final_accuracy=0.5, **measured))
+        return SimpleNamespace(outcome=summary(final_accuracy=0.6, balanced_accuracy=0.4, **measured))
 
     monkeypatch.setattr(trial_module, "start", start)
     asked: Any = describe_run("fedavg", None, {"run.select_by": select_by}, {})
@@ -279,10 +279,10 @@ def test_the_metric_that_selects_a_round_chooses_the_options(
     assert lines == values
     assert study.trials[0].value == max(values)
     Tuning(tmp_path, [0], {"fedavg": study.trials}).write()
-    assert (tmp_path / "trials.csv").read_text().startswith(f"method,trial,state,{name},test_accuracy,")
-    assert (
-        f"Chosen by the mean validation {select_by.replace('_', ' ')} over" in (tmp_path / "tuning.md").read_text()
-    )
+    assert (tmp_path / "trials.csv").read_text().startswith(f"method,trial,state,{names},")
+    page = (tmp_path / "tuning.md").read_text()
+    assert f"Chosen by the mean validation {select_by.replace('_', ' ')} over" in page
+    assert f"| {max(values):.4f} | {tested} |" in page
 
 
 def test_a_setting_that_diverged_is_not_recommended(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from optuna.trial import FrozenTrial, TrialState
 
+from fedwcm.config.schema import SelectBy
 from fedwcm.experiment.files import replace_file
 from fedwcm.experiment.records import VALIDATION_METRICS
 from fedwcm.reports.content import ReportContent
@@ -19,6 +20,7 @@ from fedwcm.reports.notebook import csv_frame, facts_text, table_html
 from fedwcm.reports.page import page
 from fedwcm.reports.styles import fixed_styles
 from fedwcm.reports.sweep import spans_decades
+from fedwcm.sweeps.tuning.trial import TEST_METRICS
 from fedwcm.utils.text import csv_cells
 
 if TYPE_CHECKING:
@@ -101,17 +103,17 @@ class Tuning:
         for name, trials in self.trials.items():
             pruned = sum(trial.state == TrialState.PRUNED for trial in trials)
             best = best_trial(trials)
-            means = [_mean(best, key) if best else None for key in (self._metric, "test_accuracy")]
+            means = [_mean(best, key) if best else None for key in self._metrics]
             numbers = ["–" if mean is None else f"{mean:.4f}" for mean in means]
             rows.append([name, str(len(trials)), str(pruned), *numbers, _options(best, trials)])
         return rows
 
     @cached_property
-    def _metric(self) -> str:
-        """The metric that the trials were chosen by."""
+    def _metrics(self) -> tuple[str, str]:
+        """The metric that the trials were chosen by, and the same on the test data."""
         keys = {key for trials in self.trials.values() for trial in trials for key in trial.user_attrs}
-        balanced = VALIDATION_METRICS["balanced_accuracy"]
-        return balanced if balanced in keys else VALIDATION_METRICS["accuracy"]
+        chosen: SelectBy = "balanced_accuracy" if VALIDATION_METRICS["balanced_accuracy"] in keys else "accuracy"
+        return VALIDATION_METRICS[chosen], TEST_METRICS[chosen]
 
     @property
     def _keys(self) -> list[str]:
@@ -124,20 +126,19 @@ class Tuning:
         """Return every trial, with the means over its seeds; an option that a method does not have is empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        metrics = self._metric, "test_accuracy"
-        writer.writerow(["method", "trial", "state", *metrics, *self._keys])
+        writer.writerow(["method", "trial", "state", *self._metrics, *self._keys])
         for name, trials in self.trials.items():
             for trial in trials:
                 state = "diverged" if _has_diverged(trial) else trial.state.name.lower()
-                means = ("" if (mean := _mean(trial, key)) is None else mean for key in metrics)
+                means = ("" if (mean := _mean(trial, key)) is None else mean for key in self._metrics)
                 options = (trial.params.get(key, "") for key in self._keys)
                 writer.writerow(csv_cells([name, trial.number + 1, state, *means, *options]))
         return text.getvalue()
 
     def _headline(self) -> str:
-        chosen = self._metric.replace("val_", "validation_").replace("_", " ")
+        chosen = self._metrics[0].replace("val_", "validation_").replace("_", " ")
         over = f"{'the seeds' if len(self.seeds) > 1 else 'seed'} {', '.join(map(str, self.seeds))}"
-        return f"Chosen by the mean {chosen} over {over}."
+        return f"Chosen by the mean {chosen} over {over}; test is the same metric."
 
     def _commands(self) -> list[tuple[str, str]]:
         """Return what to run next: what for, and the command."""
@@ -189,7 +190,8 @@ class Tuning:
 
     def _values(self, name: str) -> list[tuple[FrozenTrial, float]]:
         """Return the trials of a method that were measured, and their validation metrics."""
-        pairs = [(trial, _mean(trial, self._metric)) for trial in self.trials[name] if not _has_diverged(trial)]
+        chosen, _ = self._metrics
+        pairs = [(trial, _mean(trial, chosen)) for trial in self.trials[name] if not _has_diverged(trial)]
         return [(trial, value) for trial, value in pairs if value is not None]
 
     def _progress(self) -> Curves:

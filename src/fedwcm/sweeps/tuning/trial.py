@@ -58,11 +58,15 @@ class Search:
     say: Callable[[str], object]
 
 
+TEST_METRICS: dict[SelectBy, str] = {"accuracy": "test_accuracy", "balanced_accuracy": "balanced_accuracy"}
+"""The metrics of `run.select_by`, on the test data."""
+
+
 @dataclass(frozen=True)
 class TrialResult:
-    """Accuracies of a trial's runs, on the validation and the test data; None if one of them diverged.
+    """The metric by which runs select a round (`run.select_by`), on the validation and the test data.
 
-    On the validation data it is that metric by which runs select a round (`run.select_by`).
+    `accuracies` has it of a trial's runs; None if one of them diverged.
     """
 
     accuracies: tuple[list[float], list[float]] | None
@@ -76,7 +80,7 @@ class TrialResult:
             return "diverged"
         validated, tested = self.accuracies
         trial.set_user_attr(VALIDATION_METRICS[self.select_by], validated)
-        trial.set_user_attr("test_accuracy", tested)
+        trial.set_user_attr(TEST_METRICS[self.select_by], tested)
         study.study.tell(trial, float(np.mean(validated)))
         return f"validation {self.select_by.replace('_', ' ')} {np.mean(validated):.4f}"
 
@@ -109,7 +113,7 @@ def run_trial(configs: Sequence[Config], report: Report) -> TrialResult:
         value = outcome.number(key)
         assert value is not None, "plans without validation data are refused before the first trial"
         validated.append(value)
-        tested.append(outcome.accuracy or 0.0)
+        tested.append((outcome.accuracy if select_by == "accuracy" else outcome.balanced_accuracy) or 0.0)
     return TrialResult((validated, tested), select_by)
 
 
