@@ -80,7 +80,11 @@ def test_the_choice_is_by_what_the_user_selects_by(monkeypatch: pytest.MonkeyPat
     options |= {"clients": 4, "participation": 1.0, "rounds": 20, "report": False}
     monkeypatch.setattr(choice, "CANDIDATES", ("fedavg", "fedavg+longtail"))
     for metric, best in (("accuracy", "fedavg"), ("balanced_accuracy", "fedavg+longtail")):
-        assert fedwcm.run("auto", settings={"run.select_by": metric}, **options).config.title == best
+        result = fedwcm.run("auto", settings={"run.select_by": metric}, **options)
+        assert result.config.title == best
+        shown = repr(result)
+        assert f"{metric.replace('_', ' ')} on validation data after 20 rounds: fedavg 0." in shown
+        assert f"balanced accuracy  {result.outcome.balanced_accuracy:.3f}" in shown
 
 
 def test_auto_needs_validation_data_and_is_no_row_of_a_table(

@@ -34,8 +34,8 @@ class Choice:
         require_allowed(self)
 
 
-def choose_recipe(chosen: Component, describe: Callable[[str], Config]) -> str:
-    """Return the candidate with the highest mean on validation data, by `run.select_by`.
+def choose_recipe(chosen: Component, describe: Callable[[str], Config]) -> tuple[str, str]:
+    """Return the candidate with the highest mean on validation data, by `run.select_by`, and why it is that.
 
     Args:
         chosen: `auto`, with its options.
@@ -60,8 +60,9 @@ def choose_recipe(chosen: Component, describe: Callable[[str], Config]) -> str:
     best = max(totals, key=lambda name: totals[name])
     means = _format_scores({name: total / draws for name, total in totals.items()})
     metric = first.run.select_by.replace("_", " ")
-    LOG.info(f"auto takes {best}: {metric} on validation data after {first.run.rounds} rounds: {means}")
-    return best
+    why = f"{metric} on validation data after {first.run.rounds} rounds: {means}"
+    LOG.info(f"auto takes {best}: {why}")
+    return best, why
 
 
 def _shorten(config: Config, share: float) -> Config:

@@ -30,10 +30,13 @@ class Result:
         run: the run, in memory or in a folder.
         model: what takes the trained weights, if they are to be loaded: see `fedwcm.load_model`.
         trust: import the factory that the folder names.
+        why: the reason for the method, if `auto` chose it.
     """
 
-    def __init__(self, run: Run, model: ModelLike | None = None, trust: bool = False) -> None:
-        self._run, self._model, self._trust = run, model, trust
+    def __init__(
+        self, run: Run, model: ModelLike | None = None, trust: bool = False, why: str | None = None
+    ) -> None:
+        self._run, self._model, self._trust, self._why = run, model, trust, why
 
     @property
     def config(self) -> Config:
@@ -126,10 +129,14 @@ class Result:
         return facts_html(self._facts())
 
     def _facts(self) -> dict[str, str]:
+        summary, balanced = self._run.summary, self.outcome.balanced_accuracy
+        unbalanced = summary is not None and summary.has_unbalanced_test_set
         return {
             "method": f"{self.config.title}, seed {self.config.run.seed}",
+            **({"why": self._why} if self._why else {}),
             "data": self._data(),
             "rounds": self._rounds(),
+            **({"balanced accuracy": f"{balanced:.3f}"} if unbalanced and balanced is not None else {}),
             "accuracy": _accuracy(self.outcome),
             "saved in": str(self.folder or "memory only"),
         }

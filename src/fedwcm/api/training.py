@@ -59,13 +59,14 @@ def run(
     describe = partial(
         describe_run, config=config, settings=settings, flags=options, trust=trust, resume=resume, folder=folder
     )
-    described = describe(method)
+    described, why = describe(method), None
     if described.method.name == AUTO:
         has_chosen = resume and folder is not None and folder.holds_run
-        described = describe(None if has_chosen else choose_recipe(described.method, describe))
+        chosen, why = (None, None) if has_chosen else choose_recipe(described.method, describe)
+        described = describe(chosen)
     write = _write_report if report else None
     run = start(described, folder, resume=resume, report=write, progress=chosen_progress(progress))
-    return Result(run, described.model.value, described.model.trusted)
+    return Result(run, described.model.value, described.model.trusted, why)
 
 
 def _write_report(run: Run) -> None:
