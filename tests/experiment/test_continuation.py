@@ -148,7 +148,11 @@ def test_cut_metrics_are_said_and_a_damaged_summary_is_made_again(
     out = tmp_path / "run"
     fedwcm.run("fedavg", out=out, report=False, **options)  # type: ignore[arg-type]
     summary, metrics = (out / "summary.json").read_text(), (out / "metrics.jsonl").read_bytes()
-    (out / "summary.json").write_text(summary[:100])
+    (out / "summary.json").unlink()
+    for problem in ("is missing", "is not JSON"):
+        with pytest.raises(ValueError, match=rf"summary\.json.* {problem}.* writes it again when it is resumed"):
+            fedwcm.evaluate(out)
+        (out / "summary.json").write_text(summary[:100])
     with pytest.warns(UserWarning, match="made again"):
         fedwcm.run("fedavg", out=out, resume=True, report=False, **options)  # type: ignore[arg-type]
     before, after = (json.loads(text) for text in (summary, (out / "summary.json").read_text()))

@@ -100,7 +100,7 @@ class RunFollower:
     def look(self) -> WatchedRun:
         """Return the run as it is now."""
         summary = None
-        with suppress(FileNotFoundError, RecordError):  # before the metrics, which are complete once it is there
+        with suppress(RecordError):  # before the metrics, which are complete once it is there
             summary = self._folder.summary()
         self._metrics.read()
         if self._rounds is None:

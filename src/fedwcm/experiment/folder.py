@@ -149,12 +149,16 @@ class RunFolder:
         write_json(self.personalized_file, record.to_json())
 
     def summary(self) -> Summary:
-        return _read(Summary, self.summary_file)
+        try:
+            return _read(Summary, self.summary_file)
+        except (FileNotFoundError, RecordError) as error:
+            what = str(error) if self.finished else f"{self.summary_file} is missing"
+            raise RecordError(f"{what}; the run writes it again when it is resumed (--resume)") from error
 
     def readable_summary(self) -> Summary | None:
         """Return the summary of a run that is to be resumed; None, with a warning, if it is damaged."""
         try:
-            return self.summary() if self.finished else None
+            return _read(Summary, self.summary_file) if self.finished else None
         except RecordError as error:
             warnings.warn(f"{error}: it is made again from the last checkpoint", stacklevel=3)
             return None
