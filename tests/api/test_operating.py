@@ -51,12 +51,16 @@ def test_exact_posteriors_need_no_shift_for_accuracy_and_bayes_rule_for_balance(
     centred = natural - natural.mean()
     np.testing.assert_allclose(np.array(accurate.operating_shift), 0.0 * centred, atol=0.25)
     np.testing.assert_allclose(np.array(balanced.operating_shift), -centred, atol=0.35)
+    untouched = _with_point(facts(), "accuracy", 9 * torch.eye(3), torch.arange(3)).operating_shift
+    assert str(untouched) == "(0.0, 0.0, 0.0)"
 
 
-def test_a_recall_is_reached_with_the_smallest_amount() -> None:
+def test_a_recall_is_reached_with_the_smallest_amount(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "fedwcm")
     logits, labels = exact_logits(5000)
     about = _with_point(facts(), "recall:alarm=0.9", logits, labels)
     assert 0.9 <= recalls(logits, labels, about)[2] < 0.9 + 2 / int((labels == 2).sum())
+    assert f"rows of 'alarm' to choose on: {int((labels == 2).sum())}" in caplog.text
     with pytest.raises(ValueError, match="unknown class in the operating point: 'alrm'"):
         _with_point(facts(), "recall:alrm=0.9", logits, labels)
     with pytest.raises(ValueError, match="no row of 'alarm'"):

@@ -165,7 +165,7 @@ def _with_point(facts: ModelFacts, point: str, logits: Tensor, labels: Tensor) -
         counts = np.array(facts.class_counts)
         curve = trade_off(logits.split(CHUNK), labels, facts.natural_shares, counts)
         strength = curve.best("balanced_accuracy" if point == "balanced" else "accuracy")
-        shift = strength * np.log(facts.natural_shares)
+        shift = strength * np.log(facts.natural_shares) + 0.0  # never -0
     elif kind == "recall" and "=" in rest:
         shift = _shift_for_recall(rest, facts.classes, logits, labels)
     elif kind == "cost" and rest:
@@ -190,6 +190,7 @@ def _shift_for_recall(text: str, classes: tuple[str, ...], logits: Tensor, label
     require(
         len(own) > 0, "operating point", text, f"of a class in the validation data, which has no row of {name!r}"
     )
+    LOG.info(f"validation rows of {name!r} to choose on: {len(own)}")
     others = own.clone()
     others[:, chosen] = -torch.inf
     behind = (others.amax(dim=1) - own[:, chosen]).sort().values.numpy()

@@ -158,7 +158,7 @@ def add_trained_model(parser: argparse.ArgumentParser) -> None:
         "--mix",
         metavar="MIX",
         help="class distribution to use the model for: natural (of the training data), uniform, target, trained, "
-        "client:NAME, a file, or CLASS=SHARE,…; client: of each row's own client",
+        "client:NAME, a file, or CLASS=SHARE,…; client: of each row's own client (not for export)",
     )
 
 
