@@ -96,11 +96,17 @@ def __getattr__(name: str) -> object:
 
 
 def _import_quickly(module: str) -> None:
-    """Import a module without looking for garbage, of which an import makes none: it would take a third longer."""
+    """Import a module without looking for garbage, of which an import makes none: it would take a third longer.
+
+    A command that is stopped meanwhile ends at once: torch, interrupted in its C++, would abort with its stack.
+    """
+    from fedwcm.experiment.interrupts import ending_at_once
+
     collecting = gc.isenabled()
     gc.disable()
     try:
-        import_module(module)
+        with ending_at_once():
+            import_module(module)
     finally:
         gc.freeze()
         gc.unfreeze()  # what was made is now in the oldest generation, which is searched last

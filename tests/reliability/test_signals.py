@@ -162,6 +162,14 @@ def test_a_comparison_of_several_jobs_is_stopped_and_goes_on(tmp_path: Path) -> 
     assert [lines(run) for run in runs] == [40, 40]
 
 
+def test_a_signal_during_an_import_ends_a_command_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "interrupted.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    code = "import fedwcm\nfrom fedwcm.experiment import interrupts\n"
+    code += "with interrupts.handled(): fedwcm._import_quickly('interrupted')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
 def test_what_was_ignored_stays_ignored() -> None:
     before, terminated = signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.getsignal(signal.SIGTERM)
     try:

@@ -73,6 +73,20 @@ def deferred() -> Iterator[None]:
         _raise()  # raised again if the first exception was swallowed, e.g. in a finalizer
 
 
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Let a signal that is handled end the process within the block, as it does by default."""
+    in_main = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in SIGNALS if in_main and signal.getsignal(number) is _handle]
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, _handle)
+
+
 def exit_status() -> int:
     """Return the exit status that shells expect of a process that was ended by the received signal."""
     return 128 + (_process.received or signal.SIGINT)
