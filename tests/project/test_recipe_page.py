@@ -39,3 +39,10 @@ def test_the_last_judgement_has_seeds_that_no_other_phase_has() -> None:
     assert not seeds["final"] & (seeds["choose"] | seeds["judge"])
     frozen = json.loads((ROOT / FROZEN).read_text(encoding="utf-8"))
     assert frozen["runs"] == len(jobs("final"))
+
+
+def test_the_picture_of_the_demo_names_the_methods_that_make_demo_compares() -> None:
+    asked = re.search(r"--methods (\S+) .*--out runs/demo", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert asked is not None
+    picture = (ROOT / "docs/images/demo.svg").read_text(encoding="utf-8")
+    assert set(re.findall(r"\bfed[a-z+]+", picture)) == set(asked[1].split(","))
