@@ -67,6 +67,8 @@ def test_a_method_without_personal_models_has_no_client_state(rows: Path, tmp_pa
     result = fedwcm.run("fedavg", dataset=str(rows), out=tmp_path, **{**RUN, "rounds": 1})
     assert result.history[-1].client_mean is not None
     assert fedwcm.client_state(tmp_path) == {}
+    with pytest.raises(FileNotFoundError, match=r"holds no run: there is no checkpoints in it; there are runs"):
+        fedwcm.client_state(tmp_path.parent)
 
 
 def test_dittos_own_models_are_pulled_to_the_model_of_all() -> None:

@@ -167,13 +167,17 @@ def input_normalizer(facts: ModelFacts) -> InputNormalizer:
 def client_state(folder: Folder) -> dict[str, State]:
     """Return what each client of a run keeps between rounds, by its name or number: Ditto's `own` models, ….
 
-    Vectors are flat, in the order of the model's parameters; convolutions have their input channels last. Clients
-    that never took part are left out.
+    Vectors are flat, in the order of the model's parameters; convolutions have their input channels last. They are
+    of the last round, also where validation data has selected an earlier model. Clients that never took part are
+    left out.
 
     Args:
         folder: the run's folder, or its result.
     """
     run_folder = RunFolder(Path(folder))
+    if not run_folder.checkpoints.exists():
+        missing = f"{run_folder.path} holds no run: there is no {run_folder.checkpoints.name} in it"
+        raise FileNotFoundError(missing + runs_below(run_folder.path))
     partition = run_folder.partition()
     states = read_clients(run_folder.checkpoints)
     return {str(k) if partition is None else partition.client_name(k): state for k, state in states.items()}
