@@ -162,6 +162,7 @@ class Krum(FedAvg):
     """Takes the increment with the nearest neighbours (Blanchard et al., 2017)."""
 
     reads_rows: ClassVar[bool] = True
+    reads_losses: ClassVar[bool] = True
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
         rows = uploads.rows("delta")
@@ -177,13 +178,20 @@ class Peeking(FedAvg):
     door: str = "eye"
 
     def update(self, x: Vec, s: State, uploads: Uploads, cohort: Cohort) -> tuple[Vec, State]:
-        rows = uploads.sum("delta", np.eye(len(cohort.ids))) if self.door == "eye" else uploads.rows("delta")
-        return x + rows.median(dim=0).values, s
+        alone = np.eye(len(cohort.ids))
+        doors = {
+            "rows": lambda: uploads.rows("delta"),
+            "eye": lambda: uploads.sum("delta", alone),
+            "turns": lambda: torch.stack([uploads.sum("delta", weights) for weights in alone]),
+        }
+        return x + doors[self.door]().median(dim=0).values, s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loudest(FedAvg):
     """Takes the increment of the client with the largest loss."""
+
+    reads_losses: ClassVar[bool] = True
 
     def weights(self, s: State, cohort: Cohort) -> Floats:
         assert (cohort.losses > 0).all()
@@ -196,13 +204,17 @@ def test_the_server_sees_the_losses_of_the_clients() -> None:
     record = run_rounds(make_rounds(training, data.federation), 1)[0][1]
     assert record.weights is not None
     assert sorted(record.weights) == [0, 0, 0, 0, 1]
+    undeclared = type("Silent", (Loudest,), {"reads_losses": False})
+    with pytest.raises(ValueError, match=r"cohort.losses are for methods that declare reads_losses = True"):
+        played(undeclared())
 
 
 def test_single_uploads_are_for_methods_that_declare_it() -> None:
     assert torch.isfinite(played(Krum())).all()
     check_method(Krum)
-    with pytest.raises(ValueError, match="Peeking reads single uploads by sums over single clients: it must decl"):
-        played(Peeking())
+    for door in ("eye", "turns"):
+        with pytest.raises(ValueError, match="Peeking reads single uploads by sums over single clients: it must"):
+            played(Peeking(door=door))
     with pytest.raises(ValueError, match=r"Peeking reads single uploads by uploads.rows: it must declare"):
         played(Peeking(door="rows"))
 

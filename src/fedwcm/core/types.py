@@ -352,10 +352,17 @@ class Cohort:
     rng: np.random.Generator
     max_share: float | None = None
     """Largest share of the round's weight that a client may have."""
-    losses: Floats = field(default_factory=lambda: np.zeros(0))
-    """Mean training loss of each client over its steps of the round; zeros in a first phase."""
+    told_losses: Floats | None = None
+    """The clients' losses, if the method declares that it reads them."""
     staleness: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """How many rounds old the model is that each client started from; 0 unless answers may be late."""
+
+    @property
+    def losses(self) -> Floats:
+        """Mean training loss of each client over its steps of the round; zeros in a first phase."""
+        if self.told_losses is None:
+            raise ValueError("cohort.losses are for methods that declare reads_losses = True")
+        return self.told_losses
 
     def limit_shares(self, weights: Floats) -> Floats:
         """Return the weights of a round's clients with no larger share than the run allows."""

@@ -306,7 +306,7 @@ class Rounds:
             population=self.trainer.population,
             layout=self.trainer.forward.network.layout,
             rng=generator(self.trainer.seed, Purpose.SERVER, r),
-            losses=result.loss,
+            told_losses=result.loss if self.trainer.method.reads_losses else None,
             staleness=turn.staleness(r, result.ids),
             max_share=self.aggregation.max_share,
         )

@@ -1,7 +1,7 @@
 """What a phase of a round brings the server: numbers, and sums of uploads, weighted or robust against faults."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -108,10 +108,14 @@ class MethodUploads:
 
     uploads: Uploads
     method: Method
+    _alone: dict[str, set[int]] = field(default_factory=dict)
+    """By key, the clients that a sum was over alone: one may have all the weight, but not each in turn."""
 
     def sum(self, key: str, weights: Floats) -> Tensor:
-        single = weights[np.count_nonzero(weights, axis=1) == 1] if weights.ndim == 2 else weights[:0, None]
-        if len(np.unique(single.nonzero()[1])) > 1:
+        table = np.atleast_2d(weights)
+        alone = self._alone.setdefault(key, set())
+        alone.update(table[np.count_nonzero(table, axis=1) == 1].nonzero()[1].tolist())
+        if len(alone) > 1:
             self._require_declared("sums over single clients")
         return self.uploads.sum(key, weights)
 
