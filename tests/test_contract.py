@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import fedwcm
-from fedwcm.core.method import Method
+from fedwcm.core.batch import LocalData
+from fedwcm.core.method import FinalPass, Method
 from fedwcm.core.types import Cohort, Context, Floats, GradientOracle, Report, State, Vec
 from fedwcm.losses.cross_entropy import CrossEntropy
 from fedwcm.methods import METHODS
@@ -79,7 +80,7 @@ def test_fields_without_a_dataclass_are_named() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixing(Method):
+class Mixing(FinalPass, Method):
     """Divides by a norm over the whole block, in one of its hooks."""
 
     where: str = "direction"
@@ -88,18 +89,38 @@ class Mixing(Method):
         g = grad(w)
         return (g / g.norm() if self.where == "direction" else g), c
 
+    def conclude(self, w: Vec, local: LocalData, ctx: Context) -> State:
+        return {"all": w / w.norm() if self.where == "conclude" else w}
+
     def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
         upload, report, c = super().finish(w, c, ctx)
         delta = upload["delta"]
         return {"delta": delta - delta.mean(dim=0) if self.where == "finish" else delta}, report, c
 
 
-@pytest.mark.parametrize(("where", "part"), [("direction", ""), ("finish", r" \(delta\)")])
+MIXED = [("direction", ""), ("conclude", r" \(all\)"), ("finish", r" \(delta\)")]
+
+
+@pytest.mark.parametrize(("where", "part"), MIXED)
 def test_a_hook_that_mixes_the_clients_of_its_block_is_named(where: str, part: str) -> None:
     with pytest.raises(
         AssertionError, match=rf"Mixing.{where} mixes the rows of its block: .* in round 1{part} dep"
     ):
         check_method(Mixing, {"where": where})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneForAll(Method):
+    """Reports one number for the whole block."""
+
+    def finish(self, w: Vec, c: State, ctx: Context) -> tuple[State, Report, State]:
+        upload, _, c = super().finish(w, c, ctx)
+        return upload, {"norm": np.array([float(w.norm())])}, c
+
+
+def test_a_report_of_one_number_for_all_clients_of_a_block_is_named() -> None:
+    with pytest.raises(ValueError, match=r"OneForAll.finish returned 'norm' of shape \(1,\) in the report"):
+        check_method(OneForAll)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,7 @@ from fedwcm.engine.backends.in_process import InProcess
 from fedwcm.engine.backends.plan import stacked_forward
 from fedwcm.engine.client import Broadcast, ClientTrainer
 from fedwcm.engine.forward import SequentialForward
+from fedwcm.engine.hook_checks import own_model
 from fedwcm.engine.network import Network
 from fedwcm.engine.options import LearningRate, OptimizerOptions, ParticipationOptions
 from fedwcm.engine.rounds import Rounds, ServerState
@@ -125,7 +126,6 @@ def check_hooks_change_none_of_their_arguments(cls: type[Method], options: dict[
     """Check that what hooks are given is the same after the call, and running a round again gives the same."""
 
     def watch(name: str, hook: Hook) -> Hook:
-        @wraps(hook)
         def call(self: Method, *arguments: Any) -> Any:
             before = [torch.as_tensor(value).clone() for _, value in _parts_of(arguments)]
             result = hook(self, *arguments)
@@ -174,7 +174,7 @@ def check_rows_of_a_hook_do_not_mix(cls: type[Method], options: dict[str, Any], 
         )
 
 
-ROW_HOOKS = ("init_client", "local_lr", "probe", "prepare", "start", "direction", "finish")
+ROW_HOOKS = ("init_client", "local_lr", "probe", "prepare", "start", "direction", "conclude", "finish")
 """Hooks that return a row for each client of their block, in the order in which a round calls them."""
 
 ON_SERVER = ("init", "broadcast", "probe_broadcast", "after_probe", "weights", "update", "refine", "eval_params")
@@ -195,7 +195,7 @@ def _rows_by_hook(cls: type[Method], options: dict[str, Any], loss: Loss, stacke
             result, block = hook(self, *arguments), arguments[-1]
             round_, ids = (0, block.ids) if isinstance(block, Clients) else (block.round, block.clients.ids)
             for key, values in _parts_of(result):
-                for k, client in enumerate(ids):
+                for k, client in enumerate(ids if np.shape(values)[:1] == ids.shape else ()):  # else refused
                     row = torch.as_tensor(values[k], dtype=torch.float64)
                     rows.setdefault((round_, ROW_HOOKS.index(name), int(client), key), row.clone())
             return result
@@ -209,9 +209,8 @@ def _rows_by_hook(cls: type[Method], options: dict[str, Any], loss: Loss, stacke
 
 def _wrap_hooks(cls: type[Method], names: Sequence[str], wrap: Callable[[str, Hook], Hook]) -> type[Method]:
     """Return the method with these hooks, where it has them, wrapped."""
-    return type(
-        cls.__name__, (cls,), {name: wrap(name, getattr(cls, name)) for name in names if hasattr(cls, name)}
-    )
+    hooks = {name: getattr(cls, name) for name in names if hasattr(cls, name)}
+    return type(cls.__name__, (cls,), {name: wraps(hook)(wrap(name, hook)) for name, hook in hooks.items()})
 
 
 def _parts_of(result: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -267,8 +266,7 @@ def check_a_common_stationary_point_stays(cls: type[Method], options: dict[str, 
     if issubclass(cls, ServerTraining):
         return
     engine = _engine(cls(**options), _Flat())
-    start = _start(engine)
-    end = start
+    start = end = _start(engine)
     for _ in range(2):
         end, _ = engine.step(end)
     evaluated = engine.trainer.method.eval_params(end.x, end.method)
@@ -286,7 +284,7 @@ def check_it_learns(cls: type[Method], options: dict[str, Any], loss: Loss) -> N
         x, shard = method.eval_params(end.x, end.method), engine.federation.shard(client)
         if isinstance(method, PersonalModels):
             c = engine.store.read(np.array([client]), x.device)
-            x = method.eval_clients(x, end.method, c, network.layout)[0]
+            x = own_model(method, x, end.method, c, network.layout)
         network.point_parameters(x)
         with torch.no_grad():
             scores = network.module.eval()(shard.store.inputs[torch.from_numpy(shard.rows)])

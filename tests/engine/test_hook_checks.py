@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import fedwcm
+from fedwcm.core.method import PersonalModels
 
 RUN: dict[str, Any] = {"dataset": "digits", "clients": 4, "rounds": 1, "epochs": 1, "participation": 1.0}
 
@@ -60,6 +61,26 @@ def test_the_other_hooks_return_all_their_parts() -> None:
         fedwcm.run(method(finish=finish), **RUN)
     with pytest.raises(ValueError, match=r"Own\.update returned a Tensor: .*\(model, server state\)"):
         fedwcm.run(method(update=update), **RUN)
+
+
+def test_what_a_client_keeps_or_is_given_has_a_row_for_each() -> None:
+    shared: Any = method(init_client=lambda self, x, clients: {"own": x.clone()})
+    with pytest.raises(ValueError, match=r"returned 'own' of shape .* in the client state: it must be \(1,"):
+        fedwcm.run(shared, **RUN)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Shared(PersonalModels, fedwcm.Method):
+        def init_client(self, x: Any, clients: Any) -> Any:
+            return {"own": x.repeat(len(clients), 1)}
+
+        def finish(self, w: Any, c: Any, ctx: Any) -> Any:
+            return {"delta": w - ctx.x}, {}, {"own": w.clone()}
+
+        def eval_clients(self, x: Any, s: Any, c: Any, layout: Any) -> Any:
+            return c["own"][0]
+
+    with pytest.raises(ValueError, match=r"eval_clients returned a model of shape \(\d+,\): .* \(1, \d+\)"):
+        fedwcm.run(Shared, **RUN | {"dataset": [(np.eye(20, 3), np.arange(20) % 2)] * 4, "clients": None})
 
 
 def test_an_unknown_upload_names_those_that_there_are() -> None:

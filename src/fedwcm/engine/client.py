@@ -116,8 +116,10 @@ class ClientTrainer:
 
     def initial_state(self, clients: Clients, x: Vec, buffers: Vec) -> State:
         """Return the state of clients that take part for the first time."""
-        own = self.loss.init_client(clients, self.population)
-        state = {**self.method.init_client(x, clients), **{LOSS + k: v for k, v in own.items()}}
+        c, o = self.method.init_client(x, clients), self.loss.init_client(clients, self.population)
+        check_rows(self.method.init_client, "client state", c, len(clients))
+        check_rows(self.loss.init_client, "client state", o, len(clients))
+        state = {**c, **{LOSS + key: value for key, value in o.items()}}
         if self._keeps_buffers(buffers):
             state[BUFFERS] = buffers.repeat(len(clients), 1)
         return {key: value.to(x if value.is_floating_point() else x.device) for key, value in state.items()}

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fedwcm.core.batch import Outputs
-from fedwcm.core.types import Cohort, Floats, Ints
+from fedwcm.core.method import PersonalModels
+from fedwcm.core.types import Cohort, Floats, Ints, Layout, State, Vec
 
 
 class ComponentError(ValueError):
@@ -59,6 +60,13 @@ def check_model(hook: Any, model: Any, like: Tensor) -> None:
     if not isinstance(model, Tensor) or model.shape != like.shape:
         got = f"shape {tuple(model.shape)}" if isinstance(model, Tensor) else f"type {type(model).__name__}"
         raise ComponentError(f"{_name(hook)} returned a model of {got}: it must be of shape {tuple(like.shape)}")
+
+
+def own_model(method: PersonalModels, x: Vec, s: State, c: State, layout: Layout) -> Vec:
+    """Return the model of one client, by what it keeps."""
+    models = method.eval_clients(x, s, c, layout)
+    check_model(method.eval_clients, models, x[None])
+    return models[0]
 
 
 def check_weights(hook: Any, weights: Any, cohort: Cohort) -> Floats:

@@ -19,6 +19,7 @@ from fedwcm.core.method import PersonalModels
 from fedwcm.core.types import Floats, Vec
 from fedwcm.engine.client import BUFFERS
 from fedwcm.engine.evaluate import Evaluation, LabelledTensors, evaluate, predict_chunks
+from fedwcm.engine.hook_checks import own_model
 from fedwcm.engine.rounds import DivergedError, ServerState
 from fedwcm.experiment.build import Experiment
 from fedwcm.experiment.records import LISTED_CLIENTS, VALIDATION_METRICS, RoundRecord, pack_hits, selected_record
@@ -144,7 +145,7 @@ class Evaluator:
         for i, name in enumerate(measure.names):
             if (client := numbers.get(name)) in visited:
                 c = store.read(np.array([client]), model.x.device)
-                x = method.eval_clients(model.x, state.method, c, layout)[0]
+                x = own_model(method, model.x, state.method, c, layout)
                 own = replace(model, x=x, buffers=c[BUFFERS][0] if BUFFERS in c else model.buffers)
                 rows = measure.rows(i)
                 samples = LabelledTensors(experiment.test.inputs[rows], experiment.test.labels[rows])
