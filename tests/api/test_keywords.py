@@ -114,7 +114,7 @@ def test_every_command_is_a_function_with_its_keywords() -> None:
 
 @pytest.mark.parametrize("function", [*FUNCTIONS.values(), fedwcm.partitions, fedwcm.load_model])
 def test_every_keyword_is_documented(function: Callable[..., object]) -> None:
-    described = re.findall(r"^        (\w+): \S", str(function.__doc__), flags=re.MULTILINE)
+    described = re.findall(r"^    (\w+): \S", str(inspect.getdoc(function)), flags=re.MULTILINE)
     assert described == list(inspect.signature(function).parameters)
 
 
