@@ -2,9 +2,11 @@
 
 import csv
 import multiprocessing
+import os
 import re
 import shlex
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -191,6 +193,27 @@ def test_trials_are_shared_and_those_of_a_dead_process_given_back(tmp_path: Path
     for value, trial in enumerate((one, two, again)):
         study.study.tell(trial.number, value)
     assert [trial.value for trial in other.trials] == [2, 1, 0]
+
+
+def test_a_process_that_dies_while_it_writes_a_trial_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = multiprocessing.get_context("fork").Process(target=_die_while_writing, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == 9
+
+    def refuse(_: float) -> None:
+        raise AssertionError("it waits")
+
+    monkeypatch.setattr(time, "sleep", refuse)
+    assert study_in(tmp_path).next_trial(1) is not None
+
+
+def _die_while_writing(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: os._exit(9))
+        study_in(folder)
 
 
 def test_candidates_after_a_kill_are_those_of_a_search_that_was_not_stopped(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 import os
 import socket
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from fedwcm.config.flags import OPTIONS, option_key
@@ -109,7 +109,8 @@ class MethodStudy:
         self.folder, self.space = folder, space
         require_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(folder / SEARCH_FILE)))
+        journal = str(folder / SEARCH_FILE)
+        storage = JournalStorage(JournalFileBackend(journal, _JournalLock(journal)))
         pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=warmup)
         with _turn(folder):
             self.study = optuna.create_study(
@@ -164,6 +165,21 @@ def _lives(process: int) -> bool:
     except PermissionError:
         return True
     return process > 0
+
+
+class _JournalLock(JournalFileSymlinkLock):
+    """A lock that ends with its process; Optuna's own outlives a process that is killed, and is waited for."""
+
+    def __init__(self, journal: str) -> None:
+        super().__init__(journal)
+        self._folder, self._held = Path(f"{journal}.lock"), ExitStack()
+
+    def acquire(self) -> bool:
+        self._held.enter_context(locked(self._folder, patience=math.inf))
+        return True
+
+    def release(self) -> None:
+        self._held.close()
 
 
 def _turn(folder: Path) -> AbstractContextManager[None]:
