@@ -200,7 +200,7 @@ def test_a_target_by_class_names_is_the_list_in_the_order_of_the_classes(states:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("ok=0.9,warn=0.1", "run.target = .* given for every class: alarm is missing"),
+        ("ok=0.9,warn=0.1", "run.target = .* given for every class, so also for alarm"),
         ("ok=0.9,warn=0.1,alert=0", "unknown class in run.target: 'alert'. Did you mean 'alarm'"),
         ("ok=0.9,warn=0.2,alarm=-0.1", "run.target, class 'alarm', = -0.1 is not allowed"),
         ([-0.1, 0.9, 0.2], "run.target, class 'alarm', = -0.1 is not allowed"),

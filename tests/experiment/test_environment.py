@@ -73,12 +73,16 @@ def test_libraries_are_named_by_their_version_and_bases_are_digested(folder: Pat
     assert set(digest_sources([Derived, fedwcm.Method, dict, None])) == {"own_code", __name__}
 
 
-def test_a_run_names_what_made_it_and_each_process_that_went_on(tmp_path: Path) -> None:
+def test_a_run_names_what_made_it_and_each_process_that_went_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["site-packages/fedwcm/__main__.py", "run"])
     fedwcm.run("fedavg", **DIGITS, out=tmp_path / "run")
     held = RunFolder(tmp_path / "run")
     (first,) = held.environments()
     assert {"fedwcm", "python", "torch", "numpy"} <= set(first.versions)
     assert first.started <= (first.ended or "")
+    assert first.command == "fedwcm run"
     assert (first.threads, first.jobs) == (torch.get_num_threads(), 1)
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "made with" in page

@@ -87,7 +87,7 @@ def test_a_class_without_samples_and_a_mix_without_a_class_are_finite() -> None:
 @pytest.mark.parametrize(
     ("mix", "reason"),
     [
-        ("a=0.5,b=0.5", "given for every class: c is missing"),
+        ("a=0.5,b=0.5", "given for every class, so also for c"),
         ("a=0.5,b=0.5,d=1", "unknown class in mix: 'd'"),
         ("a=0.5,b=-1,c=0.5", "mix, class 'b', = -1"),
         ("unifrom", "natural, uniform, target"),

@@ -203,7 +203,7 @@ def order_shares(
             raise unknown(f"class in {field}:", name, classes)
         require(0 <= share < float("inf"), f"{field}, class {name!r},", share, "a share from 0")
     missing = [name for name in classes if name not in shares]
-    require(not missing, field, dict(shares), f"given for every class: {shorten(missing)} is missing")
+    require(not missing, field, dict(shares), f"given for every class, so also for {shorten(missing)}")
     return tuple(shares[name] for name in classes)
 
 

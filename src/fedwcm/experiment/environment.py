@@ -23,6 +23,12 @@ LIBRARIES = {"fedwcm", "torch", "numpy", *sys.stdlib_module_names}
 """Packages whose code a run's versions name."""
 
 
+def _program() -> str:
+    """Return the name of the command or script; a package that runs as a module is called __main__.py."""
+    path = Path(sys.argv[0])
+    return path.parent.name if path.name == "__main__.py" else path.name
+
+
 def digest_sources(parts: Iterable[object]) -> dict[str, str]:
     """Return a digest of the source of each class and function that is not a library's, and of its bases.
 
@@ -81,7 +87,7 @@ def describe_environment(data: str | None, sources: Mapping[str, str], jobs: int
         cores=usable_cores(),
         threads=torch.get_num_threads(),
         jobs=jobs,
-        command=" ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        command=" ".join([_program(), *sys.argv[1:]]),
         started=now(),
         data=data,
         sources=sources,
