@@ -1,6 +1,8 @@
 """Runs in threads of one process equal the same runs one after the other, bit by bit."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import fedwcm
 from fedwcm.engine.backends.plan import threads
 from fedwcm.engine.evaluate import CHUNK, LARGE, evaluate
 from fedwcm.engine.network import Network
+from fedwcm.experiment.build import Experiment, build
 
 
 def dropout_model(input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -37,6 +40,24 @@ def test_threads_do_not_share_random_numbers(model: object) -> None:
     alone = [losses(seed) for seed in range(8)]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(losses, range(8))) == alone
+
+
+def test_runs_in_threads_are_built_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    building, most = [0], [0]
+
+    def watched(*args: Any) -> Experiment:
+        building[0] += 1
+        most[0] = max(most[0], building[0])
+        time.sleep(0.05)
+        experiment = build(*args)
+        building[0] -= 1
+        return experiment
+
+    monkeypatch.setattr("fedwcm.experiment.start.build", watched)
+    with ThreadPoolExecutor(4) as pool:
+        small: dict[str, Any] = {"dataset": "digits", "rounds": 1, "clients": 4, "participation": 1.0}
+        list(pool.map(lambda seed: fedwcm.run("fedavg", seed=seed, **small), range(4)))
+    assert most == [1]
 
 
 def test_chunks_evaluated_at_the_same_time_stay_in_order() -> None:

@@ -1,4 +1,4 @@
-"""torch's global state: the generator of initial weights and dropout, and the modes that surround a run."""
+"""Global state that runs in threads share: torch's generator, its modes, and Python's parser."""
 
 import multiprocessing
 import os
@@ -14,13 +14,23 @@ if hasattr(os, "register_at_fork"):  # a worker that is forked must not inherit 
 
 
 @contextmanager
+def one_thread_at_a_time() -> Iterator[None]:
+    """Keep other runs of this process from where threads disturb each other.
+
+    Python before 3.11.8 is such a place, when it parses: reading arrays and sources does (python/cpython#106905).
+    """
+    with _LOCK:
+        yield
+
+
+@contextmanager
 def own_torch_generator(devices: Sequence[torch.device] = ()) -> Iterator[None]:
     """Keep other runs of this process away from torch's global generator; afterwards it is as it was before.
 
     Args:
         devices: GPUs whose generators are put back, too.
     """
-    with _LOCK, torch.random.fork_rng(list(devices)):
+    with one_thread_at_a_time(), torch.random.fork_rng(list(devices)):
         yield
 
 

@@ -10,7 +10,7 @@ from fedwcm.config.schema import Config, RunOptions
 from fedwcm.config.settings import differences, from_settings
 from fedwcm.core.loss import Loss
 from fedwcm.core.method import Method
-from fedwcm.core.torch_rng import default_torch_modes
+from fedwcm.core.torch_rng import default_torch_modes, one_thread_at_a_time
 from fedwcm.engine.rounds import DivergedError
 from fedwcm.experiment.build import Experiment, RunData, build
 from fedwcm.experiment.checkpoint import settings_of
@@ -59,7 +59,8 @@ def start(
             raise ValueError(f"{folder.path} holds a run already: resume it, or choose another folder")
         check_trackers(config.run.track, None if folder is None else folder.path)
         find_metrics(config.run.metrics)
-        experiment = build(config, data)
+        with one_thread_at_a_time():
+            experiment = build(config, data)
         if folder is None:
             return Runner(experiment, None, progress).run()
         if holds_run:
