@@ -188,14 +188,26 @@ def _resnets() -> list[str]:
     head = ["method", f"ResNet-18, β 0.1, round {EARLY}"]
     for beta in betas:
         head += [f"width 16, β {beta}, round {EARLY}", "last ten rounds", "of these, rare classes"]
+        head += ["first round of 40 %", "mean α"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for method, name in RESNETS.items():
         cells = [_cell(map(final, whole.get(("0.1", "0.1", method), {}).values()))]
         for beta in betas:
             found = narrow.get((beta, "0.1", method), {}).values()
             cells += [_cell(map(measure, found)) for measure in (early, last_ten, last_ten_few)]
+            cells += [_first_round(run) for run in found] + [_mean_alpha(run) for run in found]
         lines.append("| " + " | ".join([name, *cells]) + " |")
     return lines
+
+
+def _first_round(run: StoredRun) -> str:
+    spent = until(run, 0.4)
+    return "–" if spent is None else str(spent[0])
+
+
+def _mean_alpha(run: StoredRun) -> str:
+    alphas = [alpha for record in run.history if (alpha := record.number("alpha")) is not None]
+    return f"{np.mean(alphas):.2f}" if alphas else "–"
 
 
 def until(run: StoredRun, accuracy: float) -> tuple[int, float, float] | None:
